@@ -75,7 +75,7 @@ struct tensor {
     int alias_of; /* shares the bytes of this older tensor: an op that works in place */
 };
 
-enum init { INIT_ZERO, INIT_ONE, INIT_NORMAL };
+enum init { INIT_ZERO, INIT_ONE, INIT_NORMAL, INIT_UNIFORM };
 
 /* A statistic is state that no optimizer steps: batch norm's running mean and variance. It has a use like a weight. In
  * the place of the gradient it has the values that a micro-batch measured, which are summed by the same tree. Norms do
@@ -87,11 +87,13 @@ struct parameter {
     enum parameter_kind kind;
     struct shape shape;
     enum init init;
-    double init_std; /* INIT_NORMAL */
-    double momentum; /* PARAMETER_STATISTIC */
-    bool decay;      /* weight decay applies: matrices */
-    bool matrix;     /* the weight of a matrix product, which Muon steps; false for embeddings and heads */
-    int first_use;   /* the gradients of later uses are added to its gradient, which is normed and stepped */
+    double init_std;  /* INIT_NORMAL; INIT_UNIFORM: the numbers are between -bound and bound = sqrt(3) init_std */
+    double momentum;  /* PARAMETER_STATISTIC */
+    bool decay;       /* weight decay applies: matrices */
+    bool matrix;      /* the weight of a matrix product, which Muon steps; false for embeddings and heads */
+    bool input_first; /* stored (in, out), as GPT-2's matrices are; else (out, in) */
+    int packed;       /* matrices of equal numbers of outputs that lie side by side in it, as q, k, v; 0 means 1 */
+    int first_use;    /* the gradients of later uses are added to its gradient, which is normed and stepped */
 };
 
 struct parameter_use {
@@ -107,6 +109,7 @@ struct op_attributes {
     double epsilon;   /* norms */
     double dropout;   /* probability: attention, dropout */
     bool transposed;  /* linear: W is (out, in) */
+    bool gelu_erf;    /* linear_gelu: GELU by erf; else by tanh */
     struct rope rope; /* rope */
     int kernel;       /* max_pool, patches: pixels a side */
     int stride;       /* convolution, max_pool */

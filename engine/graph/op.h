@@ -16,7 +16,7 @@ struct op_call {
     const struct graph *graph;
     const struct op *op;
     void *in[OP_INPUTS], *out[OP_OUTPUTS];
-    const element_t *param[OP_PARAMETERS];
+    const element_t *param[OP_PARAMETERS]; /* statistics are fp32; in training they are not read */
     element_t *d_out[OP_OUTPUTS];
     element_t *d_in[OP_INPUTS];
     bool accumulate[OP_INPUTS]; /* d_in += instead of = */
@@ -51,6 +51,8 @@ struct op_kind {
     status_t (*backward_weight)(const struct op_call *c, struct err *e);
     unsigned weight_uses; /* bit set of the uses that backward_weight writes; 0 = the first */
     size_t (*workspace)(const struct kernels *k, const struct graph *g, const struct op *op); /* bytes */
+    /* The linear layers that its kernels compute, at most OP_PARAMETERS; returns how many. NULL: none. */
+    int (*linears)(const struct graph *g, const struct op *op, struct linear_dims *ret);
     double (*flops)(const struct graph *g, const struct op *op); /* of forward; backward is twice that */
     double (*bytes)(const struct graph *g, const struct op *op); /* moved by forward; NULL: inputs + outputs, once */
 };

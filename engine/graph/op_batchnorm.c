@@ -3,7 +3,7 @@
 /* x (B,H,W,C) -> y = (x - mean) / sqrt(variance + epsilon) gamma + beta, where attr.relu max(., 0) of it; with
  * batchnorm_residual, residual is added before that. Uses: gamma, beta, running mean, running variance (C), the latter
  * two statistics: training uses the micro-batch's own moments and gives them out as the statistics' gradients,
- * evaluation uses the running ones. */
+ * evaluation uses the running ones, in fp32 as their masters are. */
 
 static struct batchnorm_dims dims(const struct graph *g, const struct op *op) {
     const struct shape *x = &g->tensors[op->in[0]].shape;

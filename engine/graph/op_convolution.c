@@ -71,6 +71,15 @@ static size_t workspace(const struct kernels *k, const struct graph *g, const st
     return bias > all ? bias : all;
 }
 
+/* A 1 x 1 convolution is a linear layer over its output's pixels. */
+static int linears(const struct graph *g, const struct op *op, struct linear_dims *ret) {
+    const struct convolution_dims d = dims(g, op);
+    if (d.kernel != 1 || d.padding != 0)
+        return 0;
+    *ret = (struct linear_dims){ .rows = rows(g, op).rows, .in = d.in, .out = d.out, .transposed = true };
+    return 1;
+}
+
 static double flops(const struct graph *g, const struct op *op) {
     struct convolution_dims d = dims(g, op);
     return 2.0 * (double)shape_elements(&g->tensors[op->out[0]].shape) * (double)(d.in * d.kernel * d.kernel);
@@ -88,6 +97,7 @@ const struct op_kind op_convolution = {
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .workspace = workspace,
+    .linears = linears,
     .flops = flops,
 };
 
@@ -105,5 +115,6 @@ const struct op_kind op_convolution_relu = {
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .workspace = workspace,
+    .linears = linears,
     .flops = flops,
 };

@@ -1,7 +1,8 @@
 /* x (..., in), any dimensions before and any number of dimensions that make up `in`.
  * linear: y (..., out) = x W + b; uses: weight (in, out), or (out, in ...) when transposed, and an optional bias
  * (out).
- * linear_gelu: also keeps pre = x W + b, y = gelu(pre).
+ * linear_gelu: also keeps pre = x W + b, y = gelu(pre): by tanh, which products compute in passing, or by erf, in a
+ * pass of its own.
  * linear_packed: up to OP_PARAMETERS weights (out_i, in), their results side by side in y (..., sum of out_i): layers
  * that a checkpoint stores separately and the next op reads as one tensor. */
 #include "engine/graph/op.h"
@@ -45,17 +46,27 @@ static status_t shape(struct graph *g, struct op *op, struct err *e) {
 
 static status_t forward(const struct op_call *c, struct err *e) {
     struct linear_dims d = dims(c->graph, c->op);
-    return c->kernels->linear_forward(c->kernels, c->out[0], c->out[1], c->in[0], c->param[0], c->param[1], &d, e);
+    const struct kernels *k = c->kernels;
+    if (c->op->attr.gelu_erf) {
+        TRY(k->linear_forward(k, c->out[1], NULL, c->in[0], c->param[0], c->param[1], &d, e));
+        return k->gelu_erf_forward(k, c->out[0], c->out[1], d.rows * d.out, e);
+    }
+    return k->linear_forward(k, c->out[0], c->out[1], c->in[0], c->param[0], c->param[1], &d, e);
 }
 
 static status_t backward_input(const struct op_call *c, struct err *e) {
     struct linear_dims d = dims(c->graph, c->op);
-    if (c->out[1] || c->d_param[1])
-        TRY(c->kernels->linear_backward_bias(c->kernels, c->d_param[1], c->d_out[0], c->out[1], &d, c->accumulate_param,
-                                             c->workspace, e));
+    const struct kernels *k = c->kernels;
+    const element_t *pre = c->out[1];
+    if (c->op->attr.gelu_erf) {
+        TRY(k->gelu_erf_backward(k, c->d_out[0], c->d_out[0], pre, d.rows * d.out, e));
+        pre = NULL;
+    }
+    if (pre || c->d_param[1])
+        TRY(k->linear_backward_bias(k, c->d_param[1], c->d_out[0], pre, &d, c->accumulate_param, c->workspace, e));
     if (!c->d_in[0])
         return ST_OK;
-    return c->kernels->linear_backward_input(c->kernels, c->d_in[0], c->d_out[0], c->param[0], &d, c->accumulate[0], e);
+    return k->linear_backward_input(k, c->d_in[0], c->d_out[0], c->param[0], &d, c->accumulate[0], e);
 }
 
 static status_t backward_weight(const struct op_call *c, struct err *e) {
@@ -68,6 +79,11 @@ static size_t workspace(const struct kernels *k, const struct graph *g, const st
     struct linear_dims d = dims(g, op);
     size_t bias = k->linear_backward_bias_workspace(k, &d), weight = k->linear_backward_weight_workspace(k, &d);
     return bias > weight ? bias : weight;
+}
+
+static int linears(const struct graph *g, const struct op *op, struct linear_dims *ret) {
+    ret[0] = dims(g, op);
+    return 1;
 }
 
 static double flops(const struct graph *g, const struct op *op) {
@@ -148,6 +164,13 @@ static size_t workspace_packed(const struct kernels *k, const struct graph *g, c
     return max;
 }
 
+static int linears_packed(const struct graph *g, const struct op *op, struct linear_dims *ret) {
+    int n = 0;
+    for (int64_t at; n < OP_PARAMETERS && op->use[n] >= 0; n++)
+        ret[n] = slice(g, op, n, &at);
+    return n;
+}
+
 const struct op_kind op_linear = {
     .name = "linear",
     .n_in = 1,
@@ -160,6 +183,7 @@ const struct op_kind op_linear = {
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .workspace = workspace,
+    .linears = linears,
     .flops = flops,
 };
 
@@ -177,6 +201,7 @@ const struct op_kind op_linear_gelu = {
     .backward_input = backward_input,
     .backward_weight = backward_weight,
     .workspace = workspace,
+    .linears = linears,
     .flops = flops,
 };
 
@@ -193,5 +218,6 @@ const struct op_kind op_linear_packed = {
     .backward_weight = backward_weight_packed,
     .weight_uses = (1u << OP_PARAMETERS) - 1,
     .workspace = workspace_packed,
+    .linears = linears_packed,
     .flops = flops,
 };

@@ -36,6 +36,10 @@ int builder_table(struct builder *b, const char *name, struct shape shape, doubl
                          (struct parameter){ .shape = shape, .init = INIT_NORMAL, .init_std = std, .decay = true });
 }
 
+int builder_undecayed(struct builder *b, const char *name, struct shape shape, double std) {
+    return add_parameter(b, name, (struct parameter){ .shape = shape, .init = INIT_NORMAL, .init_std = std });
+}
+
 int builder_vector(struct builder *b, const char *name, int64_t n, enum init init) {
     return add_parameter(b, name, (struct parameter){ .shape = SHAPE(n), .init = init });
 }
@@ -79,11 +83,19 @@ status_t builder_linear(struct builder *b, const struct linear_layer *l, int x, 
     char weight[PART_NAME], bias[PART_NAME];
     snprintf(weight, sizeof weight, "%s.weight", l->name);
     snprintf(bias, sizeof bias, "%s.bias", l->name);
-    struct op_arguments args = { .in = { x }, .n_uses = 1, .attr.transposed = l->transposed };
+    struct op_arguments args = { .in = { x },
+                                 .n_uses = 1,
+                                 .attr = { .transposed = l->transposed, .gelu_erf = l->gelu_erf } };
     args.use[0] = builder_matrix_use(b, weight, l->transposed ? SHAPE(l->out, width) : SHAPE(width, l->out), l->std);
-    if (l->bias)
-        args.use[args.n_uses++] = builder_vector_use(b, bias, l->out, INIT_ZERO);
-    return builder_op(b, l->gelu ? &op_linear_gelu : &op_linear, l->name, args, y, NULL, e);
+    struct parameter *p = &b->g->parameters[b->g->uses[args.use[0]].parameter];
+    p->init = l->uniform ? INIT_UNIFORM : INIT_NORMAL;
+    p->input_first = !l->transposed;
+    p->packed = l->packed;
+    if (l->bias) {
+        args.use[args.n_uses++] = builder_vector_use(b, bias, l->out, l->uniform ? INIT_UNIFORM : INIT_ZERO);
+        b->g->parameters[b->g->uses[args.use[1]].parameter].init_std = l->uniform ? l->std : 0;
+    }
+    return builder_op(b, l->gelu || l->gelu_erf ? &op_linear_gelu : &op_linear, l->name, args, y, NULL, e);
 }
 
 status_t builder_layernorm(struct builder *b, const char *name, double epsilon, int x, int branch, int *r, int *y,

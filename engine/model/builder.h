@@ -22,6 +22,8 @@ int builder_block(struct builder *b, const char *format, ...) __attribute__((for
  * decay. Each returns the parameter's number. */
 int builder_table(struct builder *b, const char *name, struct shape shape, double std);
 int builder_vector(struct builder *b, const char *name, int64_t n, enum init init);
+/* The same table without weight decay. */
+int builder_undecayed(struct builder *b, const char *name, struct shape shape, double std);
 /* A running moment: state that no optimizer changes. */
 int builder_statistic(struct builder *b, const char *name, int64_t n, enum init init, double momentum);
 /* One number, without weight decay; its initial value is 0 or 1. */
@@ -38,7 +40,9 @@ struct linear_layer {
     const char *name; /* of the parameters: NAME.weight, NAME.bias */
     int64_t out;
     double std;
-    bool bias, gelu, transposed;
+    bool bias, gelu, gelu_erf, transposed; /* gelu: by tanh */
+    bool uniform; /* weight and bias begin uniform, as torch.nn.Linear's; else normal, and zero */
+    int packed;   /* as in struct parameter */
 };
 MUST_CHECK status_t builder_linear(struct builder *b, const struct linear_layer *l, int x, int *y, struct err *e);
 

@@ -13,6 +13,14 @@ static status_t linear(struct builder *b, const char *name, int x, int width_out
         b, &(struct linear_layer){ .name = name, .out = width_out, .std = std, .bias = true, .gelu = gelu }, x, y, e);
 }
 
+/* Queries, keys and values side by side: three matrices in one. */
+static status_t qkv_linear(struct builder *b, int x, int width, int *y, struct err *e) {
+    const struct linear_layer layer = {
+        .name = "attn.c_attn", .out = 3 * width, .std = INIT_STD, .bias = true, .packed = 3
+    };
+    return builder_linear(b, &layer, x, y, e);
+}
+
 static status_t norm(struct builder *b, const char *name, int x, int branch, int *r, int *y, struct err *e) {
     return builder_layernorm(b, name, LAYERNORM_EPSILON, x, branch, r, y, e);
 }
@@ -35,7 +43,7 @@ static status_t transformer_block(struct builder *b, const struct gpt_shape *s, 
     builder_prefix(b, "h.%d.", layer);
     int x = builder_block(b, "h.%d", layer), n, qkv, a, f, r = -1;
     TRY(norm(b, "ln_1", x, -1, NULL, &n, e));
-    TRY(linear(b, "attn.c_attn", n, 3 * s->width, INIT_STD, false, &qkv, e));
+    TRY(qkv_linear(b, n, s->width, &qkv, e));
     struct op_arguments attention = { .in = { qkv },
                                       .attr = { .heads = s->heads, .causal = true, .dropout = s->dropout } };
     TRY(builder_op(b, &op_attention, "attn", attention, &a, NULL, e));

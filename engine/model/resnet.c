@@ -97,11 +97,11 @@ static status_t head_block(struct builder *b, const struct resnet_shape *s, int 
     builder_prefix(b, "%s", "");
     int x = builder_block(b, "head"), y;
     TRY(builder_op(b, &op_average_pool, "avgpool", (struct op_arguments){ .in = { x } }, &y, NULL, e));
-    /* The standard deviation of torch's uniform initialisation within 1 / sqrt(in). */
     struct linear_layer fc = { .name = "fc",
                                .out = s->classes,
                                .std = 1 / sqrt(3.0 * (double)b->g->tensors[y].shape.dim[1]),
                                .bias = true,
+                               .uniform = true,
                                .transposed = true };
     TRY(builder_linear(b, &fc, y, &y, e));
     return builder_classify(b, y, labels, e);

@@ -1,6 +1,7 @@
 /* Residual networks (He et al. 2015, arXiv 1512.03385) of basic blocks (18 and 34 layers) or bottlenecks (50, with the
  * stride in the 3x3 convolution) as graphs. Names and layouts are torchvision's. Convolutions are initially normal with
- * variance 2 / (out kh kw) (He et al. 2015, arXiv 1502.01852), norms have weights one and biases zero. */
+ * variance 2 / (out kh kw) (He et al. 2015, arXiv 1502.01852), norms have weights one and biases zero, and the head's
+ * weight and bias are uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs), all as in torchvision. */
 #ifndef ENGINE_MODEL_RESNET_H
 #define ENGINE_MODEL_RESNET_H
 

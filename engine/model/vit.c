@@ -1,18 +1,19 @@
+/* Initial values are those of timm's VisionTransformer with weight_init '' (init_weights_vit_timm): linear layers, the
+ * head and the positions are normal with deviation 0.02 (timm cuts the distribution off at 2, a hundred deviations),
+ * the class token is normal with deviation 1e-6, biases are zero. The projection of patches keeps PyTorch's default of
+ * a convolution: weight and bias uniform between -1 / sqrt(inputs) and 1 / sqrt(inputs). As timm's no_weight_decay
+ * says, class token and positions are not decayed. GELU is by erf. */
 #include "engine/model/builder.h"
 #include "engine/model/model.h"
 
 #include <math.h>
 
-static const double INIT_STD = 0.02, LAYERNORM_EPSILON = 1e-6;
+static const double INIT_STD = 0.02, TOKEN_STD = 1e-6, LAYERNORM_EPSILON = 1e-6;
 
 static status_t linear(struct builder *b, const char *name, int x, int64_t out, bool gelu, int *y, struct err *e) {
-    const int64_t in = b->g->tensors[x].shape.dim[2];
-    struct linear_layer l = { .name = name,
-                              .out = out,
-                              .std = sqrt(2.0 / (double)(in + out)), /* Glorot and Bengio 2010 */
-                              .bias = true,
-                              .gelu = gelu,
-                              .transposed = true };
+    struct linear_layer l = {
+        .name = name, .out = out, .std = INIT_STD, .bias = true, .gelu_erf = gelu, .transposed = true
+    };
     return builder_linear(b, &l, x, y, e);
 }
 
@@ -21,6 +22,16 @@ static status_t norm(struct builder *b, const char *name, int x, int branch, int
 }
 
 /* Patches as vectors: a convolution whose stride is its kernel is a linear layer on the patches. */
+static status_t projection(struct builder *b, const struct vit_shape *s, int64_t channels, int *x, struct err *e) {
+    const double std = sqrt(1.0 / (3.0 * (double)(channels * s->patch * s->patch)));
+    struct op_arguments project = { .in = { *x }, .n_uses = 2, .attr.transposed = true };
+    project.use[0] = builder_matrix_use(b, "conv_proj.weight", SHAPE(s->width, channels, s->patch, s->patch), std);
+    project.use[1] = builder_vector_use(b, "conv_proj.bias", s->width, INIT_UNIFORM);
+    b->g->parameters[b->g->uses[project.use[0]].parameter].init = INIT_UNIFORM;
+    b->g->parameters[b->g->uses[project.use[1]].parameter].init_std = std;
+    return builder_op(b, &op_linear, "conv_proj", project, x, NULL, e);
+}
+
 static status_t embedding_block(struct builder *b, const struct vit_shape *s, int images, struct err *e) {
     const struct shape *image = &b->g->tensors[images].shape;
     const int64_t channels = image->dim[1], tokens = 1 + image->dim[2] / s->patch * (image->dim[3] / s->patch);
@@ -28,14 +39,11 @@ static status_t embedding_block(struct builder *b, const struct vit_shape *s, in
     builder_block(b, "embedding");
     struct op_arguments cut = { .in = { images }, .attr.kernel = s->patch };
     TRY(builder_op(b, &op_patches, "patches", cut, &x, NULL, e));
-    struct op_arguments project = { .in = { x }, .n_uses = 2, .attr.transposed = true };
-    project.use[0] = builder_matrix_use(b, "conv_proj.weight", SHAPE(s->width, channels, s->patch, s->patch),
-                                        sqrt(1.0 / (double)(channels * s->patch * s->patch)));
-    project.use[1] = builder_vector_use(b, "conv_proj.bias", s->width, INIT_ZERO);
-    TRY(builder_op(b, &op_linear, "conv_proj", project, &x, NULL, e));
+    TRY(projection(b, s, channels, &x, e));
     struct op_arguments args = { .in = { x }, .n_uses = 2 };
-    args.use[0] = graph_use(b->g, builder_table(b, "class_token", SHAPE(1, 1, s->width), INIT_STD), 0);
-    args.use[1] = graph_use(b->g, builder_table(b, "encoder.pos_embedding", SHAPE(1, tokens, s->width), INIT_STD), 0);
+    args.use[0] = graph_use(b->g, builder_undecayed(b, "class_token", SHAPE(1, 1, s->width), TOKEN_STD), 0);
+    args.use[1] = graph_use(b->g, builder_undecayed(b, "encoder.pos_embedding", SHAPE(1, tokens, s->width), INIT_STD),
+                            0);
     TRY(builder_op(b, &op_class_token, "class_token", args, &x, NULL, e));
     TRY(builder_dropout(b, "encoder.dropout", s->dropout, &x, e));
     graph_end_block(b->g, x);
@@ -45,8 +53,8 @@ static status_t embedding_block(struct builder *b, const struct vit_shape *s, in
 static status_t attention(struct builder *b, const struct vit_shape *s, int x, int *y, struct err *e) {
     int qkv;
     struct op_arguments project = { .in = { x }, .n_uses = 2, .attr.transposed = true };
-    project.use[0] = builder_matrix_use(b, "self_attention.in_proj_weight", SHAPE(3 * s->width, s->width),
-                                        sqrt(2.0 / (4.0 * s->width)));
+    project.use[0] = builder_matrix_use(b, "self_attention.in_proj_weight", SHAPE(3 * s->width, s->width), INIT_STD);
+    b->g->parameters[b->g->uses[project.use[0]].parameter].packed = 3; /* q, k, v */
     project.use[1] = builder_vector_use(b, "self_attention.in_proj_bias", 3 * s->width, INIT_ZERO);
     TRY(builder_op(b, &op_linear, "self_attention.in_proj", project, &qkv, NULL, e));
     struct op_arguments attend = { .in = { qkv }, .attr = { .heads = s->heads, .dropout = s->dropout } };

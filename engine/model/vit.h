@@ -1,5 +1,6 @@
 /* Vision transformer (Dosovitskiy et al. 2020, arXiv 2010.11929): patches, a class token, learned positions, pre-norm
- * blocks, a head on the class token. Names and layouts are torchvision's; GELU is taken in its tanh form. */
+ * blocks, a head on the class token, GELU by erf. Names and layouts are torchvision's; initial values, and what is not
+ * decayed, are timm's (vit.c). */
 #ifndef ENGINE_MODEL_VIT_H
 #define ENGINE_MODEL_VIT_H
 

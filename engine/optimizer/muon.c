@@ -1,6 +1,10 @@
 /* Muon: the momentum of a matrix is replaced by the nearest orthogonal matrix, approximated by Newton-Schulz iterations
- * X <- a X + (b G + c G G) X, G = X X^T, on the smaller side of the matrix. All other parameters are stepped by AdamW.
- * */
+ * X <- a X + (b G + c G G) X, G = X X^T, on the smaller side of the matrix. The step of a matrix with more outputs than
+ * inputs is larger, by the root of their ratio. All other parameters are stepped by AdamW.
+ *
+ * A parameter may pack several matrices of the same size, as q, k and v: each is made orthogonal by itself, because a
+ * step that is orthogonal as a whole would mix them. Stored (out, in), they follow one another, and the iterations run
+ * on their bytes. Stored (in, out), they are slices of columns, which are copied out and back. */
 #include "engine/optimizer/adamw.h"
 #include "engine/optimizer/check.h"
 
@@ -12,7 +16,7 @@
 static const double QUINTIC_A = 3.4445, QUINTIC_B = -4.7750, QUINTIC_C = 2.0315;
 static const double MIN_NORM = 1e-7;
 
-/* The matrix x (rows, columns) on its way to orthogonality, and the smaller of its two Gram matrices: x x^T, or x^T x
+/* One matrix x (rows, columns) on its way to orthogonality, and the smaller of its two Gram matrices: x x^T, or x^T x
  * of a tall one, so that it need not be transposed. All of this is fp32 in every precision of the weights. */
 struct newton_schulz {
     const struct kernels *k;
@@ -23,19 +27,30 @@ struct newton_schulz {
 
 static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 static int64_t aligned(int64_t elements) { return (elements + 15) / 16 * 16; }
+static int packed(const struct parameter *p) { return p->packed > 1 ? p->packed : 1; }
+/* Whether the packed matrices are slices of columns, so that a buffer holds the one that is worked on. */
+static bool is_sliced(const struct parameter *p) { return packed(p) > 1 && p->input_first; }
 
 static struct linear_dims gram_dims(int64_t rows, int64_t columns) {
     return rows <= columns ? (struct linear_dims){ .rows = rows, .in = columns, .out = rows, .transposed = true }
                            : (struct linear_dims){ .rows = rows, .in = columns, .out = columns };
 }
 
+/* The size of each packed matrix. */
+static void dims_of(const struct parameter *p, struct newton_schulz *n) {
+    n->rows = p->shape.dim[0] / (p->input_first ? 1 : packed(p));
+    n->columns = p->shape.dim[1] / (p->input_first ? packed(p) : 1);
+    n->side = smaller(n->rows, n->columns);
+}
+
+/* Workspace: the momentum of the whole parameter, a slice if there are slices, and the iterations' matrices. */
 static struct newton_schulz newton_schulz_in(const struct optimizer_call *c, const struct parameter *p) {
-    struct newton_schulz n = {
-        .k = c->kernels->fp32, .rows = p->shape.dim[0], .columns = p->shape.dim[1], .x = c->workspace
-    };
-    n.side = smaller(n.rows, n.columns);
-    n.next = n.x + aligned(n.rows * n.columns);
-    n.gram = n.next + aligned(n.rows * n.columns);
+    struct newton_schulz n = { .k = c->kernels->fp32 };
+    dims_of(p, &n);
+    const int64_t elements = aligned(n.rows * n.columns);
+    n.x = (float *)c->workspace + aligned(shape_elements(&p->shape));
+    n.next = n.x + (is_sliced(p) ? elements : 0);
+    n.gram = n.next + elements;
     n.square = n.gram + aligned(n.side * n.side);
     n.product = n.square + aligned(n.side * n.side);
     return n;
@@ -44,10 +59,13 @@ static struct newton_schulz newton_schulz_in(const struct optimizer_call *c, con
 static size_t workspace(const struct kernels *k, const struct parameter *p) {
     if (!p->matrix)
         return 0;
-    const int64_t rows = p->shape.dim[0], columns = p->shape.dim[1], side = smaller(rows, columns);
-    const struct linear_dims gram = gram_dims(rows, columns);
-    return (size_t)(2 * aligned(rows * columns) + 2 * aligned(side * side)) * sizeof(float) +
-           (rows > columns ? k->fp32->linear_backward_weight_workspace(k->fp32, &gram) : 0);
+    struct newton_schulz n;
+    dims_of(p, &n);
+    const struct linear_dims gram = gram_dims(n.rows, n.columns);
+    const int64_t floats = aligned(shape_elements(&p->shape)) + 2 * aligned(n.side * n.side) +
+                           (is_sliced(p) ? 2 : 1) * aligned(n.rows * n.columns);
+    return (size_t)floats * sizeof(float) +
+           (n.rows > n.columns ? k->fp32->linear_backward_weight_workspace(k->fp32, &gram) : 0);
 }
 
 static status_t gram_of(const struct newton_schulz *n, struct err *e) {
@@ -61,20 +79,63 @@ static status_t scale_add(const struct kernels *k, float *p, const float *x, int
     return k->scale_add(k, &(struct span){ .n = n, .p = p, .x = x }, 1, keep, by, NULL, e);
 }
 
+static struct linear_dims square_dims(int64_t side) {
+    return (struct linear_dims){ .rows = side, .in = side, .out = side };
+}
+
+static struct linear_dims next_dims(int64_t rows, int64_t columns) {
+    return (struct linear_dims){ .rows = rows, .in = smaller(rows, columns), .out = columns };
+}
+
+static int linears(const struct parameter *p, struct linear_dims *ret) {
+    if (!p->matrix)
+        return 0;
+    const int64_t rows = p->shape.dim[0], columns = p->shape.dim[1];
+    ret[0] = gram_dims(rows, columns);
+    ret[1] = square_dims(smaller(rows, columns));
+    ret[2] = next_dims(rows, columns);
+    return 3;
+}
+
 /* x = a x + (b G + c G G) x, or x (b G + c G G) of a tall one. */
 static status_t iterate(const struct newton_schulz *n, struct err *e) {
     const struct kernels *k = n->k;
-    const struct linear_dims square = { .rows = n->side, .in = n->side, .out = n->side };
-    const struct linear_dims wide = { .rows = n->rows, .in = n->rows, .out = n->columns };
-    const struct linear_dims tall = { .rows = n->rows, .in = n->columns, .out = n->columns };
+    const struct linear_dims square = square_dims(n->side), next = next_dims(n->rows, n->columns);
     TRY(gram_of(n, e));
     TRY(k->linear_forward(k, n->square, NULL, n->gram, n->gram, NULL, &square, e));
     TRY(scale_add(k, n->square, n->gram, n->side * n->side, QUINTIC_C, QUINTIC_B, e));
     if (n->rows <= n->columns)
-        TRY(k->linear_forward(k, n->next, NULL, n->square, n->x, NULL, &wide, e));
+        TRY(k->linear_forward(k, n->next, NULL, n->square, n->x, NULL, &next, e));
     else
-        TRY(k->linear_forward(k, n->next, NULL, n->x, n->square, NULL, &tall, e));
+        TRY(k->linear_forward(k, n->next, NULL, n->x, n->square, NULL, &next, e));
     return scale_add(k, n->x, n->next, n->rows * n->columns, QUINTIC_A, 1, e);
+}
+
+/* x becomes nearly orthogonal. It is first divided by its Frobenius norm, which is at least the largest singular
+ * value. */
+static status_t orthogonalise(const struct newton_schulz *n, int iterations, struct err *e) {
+    TRY(n->k->normalise(n->k, n->x, n->rows * n->columns, MIN_NORM, (double *)(void *)n->next, e));
+    for (int i = 0; i < iterations; i++)
+        TRY(iterate(n, e));
+    return ST_OK;
+}
+
+/* The same of each of the matrices that the whole parameter's momentum packs. */
+static status_t orthogonalise_packed(const struct newton_schulz *n, const struct parameter *p, float *momentum,
+                                     int iterations, struct err *e) {
+    const size_t row = (size_t)p->shape.dim[1] * sizeof(float), slice = (size_t)n->columns * sizeof(float);
+    for (int j = 0; j < packed(p); j++) {
+        struct newton_schulz one = *n;
+        float *at = momentum + j * (is_sliced(p) ? n->columns : n->rows * n->columns);
+        if (!is_sliced(p))
+            one.x = at;
+        else
+            TRY(n->k->move_rows(n->k, one.x, slice, at, row, slice, n->rows, e));
+        TRY(orthogonalise(&one, iterations, e));
+        if (is_sliced(p))
+            TRY(n->k->move_rows(n->k, at, row, one.x, slice, slice, n->rows, e));
+    }
+    return ST_OK;
 }
 
 static status_t step_matrix(const struct muon_settings *s, const struct optimizer_call *c,
@@ -83,17 +144,16 @@ static status_t step_matrix(const struct muon_settings *s, const struct optimize
     const struct momentum momentum = {
         .update = c->update, .momentum = s->momentum, .nesterov = s->nesterov, .clip_value = (float)c->clip_value
     };
-    TRY(n.k->momentum(n.k, n.x, p->state[0], p->gradient, p->count, &momentum, e));
-    /* By the Frobenius norm, which is at least the largest singular value. */
-    TRY(n.k->normalise(n.k, n.x, p->count, MIN_NORM, (double *)(void *)n.next, e));
-    for (int i = 0; i < s->iterations; i++)
-        TRY(iterate(&n, e));
-    const double tall = (double)n.rows / (double)n.columns;
+    float *x = c->workspace;
+    TRY(n.k->momentum(n.k, x, p->state[0], p->gradient, p->count, &momentum, e));
+    TRY(orthogonalise_packed(&n, p->parameter, x, s->iterations, e));
+    const double tall = p->parameter->input_first ? (double)n.columns / (double)n.rows
+                                                  : (double)n.rows / (double)n.columns;
     const struct sgd_step descent = { .learning_rate = c->learning_rate,
                                       .update = c->update,
                                       .factor = sqrt(tall > 1 ? tall : 1),
                                       .weight_decay = decay_of(p->parameter, s->weight_decay) };
-    return c->kernels->sgd_step(c->kernels, p->master, p->weight, n.x, p->count, &descent, e);
+    return c->kernels->sgd_step(c->kernels, p->master, p->weight, x, p->count, &descent, e);
 }
 
 static int64_t state_elements(const struct parameter *p, int state) {
@@ -150,6 +210,7 @@ const struct optimizer_kind optimizer_muon = { .name = "muon",
                                                .whole_tensor = true,
                                                .state_elements = state_elements,
                                                .workspace = workspace,
+                                               .linears = linears,
                                                .check = check,
                                                .step = step,
                                                .rate = rate,

@@ -23,7 +23,8 @@
  *              (relative step off). More than two dimensions count as (first, all others)
  *   muon       matrices (parameter.matrix) m: 1; the rest by AdamW: 2. Keller Jordan,
  *              kellerjordan.github.io/posts/muon: Newton-Schulz iterations on the (nesterov) momentum; the rate times
- *              sqrt(max(1, rows / columns)) of the weight as it is stored, as torch.optim.Muon does
+ *              sqrt(max(1, outputs / inputs)), as torch.optim.Muon does for a weight stored (outputs, inputs). Each of
+ *              the matrices that a weight packs (parameter.packed: q, k, v) is orthogonalised by itself
  * Optimizers do not step statistics (PARAMETER_STATISTIC); run/ does.
  *
  * Elementwise kinds give the same bits wherever shards begin, and step all shards of a call together. Kinds with
@@ -99,6 +100,8 @@ struct optimizer_call {
     void *workspace; /* the largest optimizer_workspace of the shards' parameters, 64-byte aligned */
 };
 
+enum { OPTIMIZER_LINEARS = 4 };
+
 struct optimizer_kind {
     const char *name;             /* the spec's word */
     const struct member *members; /* of the settings: the spec's fields have the same names */
@@ -110,6 +113,9 @@ struct optimizer_kind {
      * parameter has, sharded like it. */
     int64_t (*state_elements)(const struct parameter *p, int state);
     size_t (*workspace)(const struct kernels *k, const struct parameter *p); /* NULL: none */
+    /* The linear layers of which a step of this parameter computes one pass, in fp32; returns how many, at most
+     * OPTIMIZER_LINEARS. NULL: none. */
+    int (*linears)(const struct parameter *p, struct linear_dims *ret);
     MUST_CHECK status_t (*check)(const struct optimizer_config *o, struct err *e);
     MUST_CHECK status_t (*step)(const struct optimizer_config *o, const struct optimizer_call *c, struct err *e);
     double (*rate)(const struct optimizer_config *o); /* lr, the schedule's base */
