@@ -96,8 +96,17 @@
  * ZERO BUBBLE. BACKWARD_WEIGHT runs later than BACKWARD_INPUT. If a reverse op in between would overwrite the gradient
  * that it reads, COPY_GRADIENT copies that gradient first (`gradient_copy`).
  *
- * MEMORY. Every place is a family and an offset. Families start on 64 bytes, in one arena. Evaluation plans of the same
- * layout agree with the training plan in FAMILY_PARAMETERS and FAMILY_OPTIMIZER. */
+ * AVERAGES. A plan of the kind PLAN_AVERAGE computes no micro-batch. Each weight and its average (EMA) change places,
+ * and the ranks that read the weight get it as after a STEP. So an evaluation reads the averages as weights, without a
+ * copy of either. Executed once more, the plan restores both, bit by bit: a 16-bit weight is its master rounded.
+ *
+ * STATISTICS. Running moments have fp32 masters, on the data rank that owns their shard. Ops of an evaluation in 16
+ * bits read the moments in fp32. So such a plan begins with STATISTICS, which copies the own shards to an array of all
+ * moments that the stage reads, and, if they are sharded, with EXCHANGE_STATISTICS, which adds the arrays of the data
+ * ranks: in each element all terms but one are zero.
+ *
+ * MEMORY. Every place is a family and an offset. Families start on 64 bytes, in one arena. Plans of any kind of the
+ * same layout agree with the training plan in FAMILY_PARAMETERS and FAMILY_OPTIMIZER. */
 #ifndef ENGINE_PLAN_PLAN_H
 #define ENGINE_PLAN_PLAN_H
 
@@ -126,6 +135,7 @@ enum plan_family {
 enum plan_kind {
     PLAN_TRAIN,    /* one optimizer step */
     PLAN_EVALUATE, /* losses of micro-batches, forward only; stages as in training */
+    PLAN_AVERAGE,  /* AVERAGES: weights and averages change places; with ema only */
     PLAN_SAMPLE,   /* logits of one sample; one rank, whole model */
 };
 
@@ -163,6 +173,8 @@ enum instruction_kind {
     INSTRUCTION_NORM,            /* shards [begin, end) with norm >= 0: sums of squares by chunk, of `buffer` */
     INSTRUCTION_DECIDE,          /* adds the sums in order; sets the clipping scale and whether STEP applies */
     INSTRUCTION_STEP,            /* shards [begin, end): the optimizer, from `buffer`; does nothing if DECIDE said so */
+    INSTRUCTION_STATISTICS,      /* STATISTICS: shards [begin, end) with a running moment, to the array */
+    INSTRUCTION_SWITCH_AVERAGES, /* shards [begin, end): weights and averages change places */
     INSTRUCTION_WAIT,            /* for entry `entry` of queue `queue` */
     INSTRUCTION_DROP,            /* ZeRO 3: the gathered weights of bucket `entry` are not used any more */
     INSTRUCTION_SEND,            /* `payload` to peer */
@@ -171,6 +183,7 @@ enum instruction_kind {
     INSTRUCTION_GATHER,          /* data: parameters of bucket `entry` from their parts, over GROUP_DATA */
     INSTRUCTION_EXCHANGE,        /* data: the ranks' step results (losses, flags), united by OR over GROUP_WORLD */
     INSTRUCTION_EXCHANGE_NORMS,  /* data: the array of chunk sums, united by OR over `group` */
+    INSTRUCTION_EXCHANGE_STATISTICS, /* data: the array of running moments, united by OR over GROUP_DATA */
     INSTRUCTION_KINDS,
 };
 
@@ -285,6 +298,8 @@ struct plan {
     int n_tensors;         /* the graph's, then gradient copies */
     int *gradient_copy_of; /* [copies] the reverse op whose d_out[0] the copy holds */
     struct tensor_place *tensors[LIFETIMES]; /* [n_tensors] FAMILY_BATCH for batch inputs, else FAMILY_ACTIVATIONS */
+    size_t *statistic_offset; /* [n_parameters] STATISTICS, FAMILY_ACTIVATIONS: fp32, whole; SIZE_MAX = none */
+    size_t statistics_begin, statistics_bytes; /* the array; 0 bytes: none */
     size_t *upload_offset;      /* [n_tensors] FAMILY_BATCH: a batch input's upload buffer; SIZE_MAX = none */
     size_t *gathered_offset;    /* [n_buckets] ZeRO-3: FAMILY_COMMUNICATION, gathered weights; SIZE_MAX = none */
     size_t *staging_offset;     /* [n_buckets] staged: FAMILY_COMMUNICATION */
@@ -307,6 +322,8 @@ int plan_stage(const struct plan_layout *layout);
 int plan_data_rank(const struct plan_layout *layout);
 /* The rank that knows micro-batch k's loss: the last stage's, of the column that computes it. */
 int plan_owner(const struct plan_layout *layout, int k);
+/* The ways in which a plan's boundary tensors go: both, forward only, or none. */
+int plan_ways(const struct plan_layout *layout);
 /* Micro-batches that each rank computes, and which of the step is the q-th of data rank d. */
 int plan_own_micro_batches(const struct plan_layout *layout);
 int plan_micro_batch(const struct plan_layout *layout, int d, int q);
@@ -328,6 +345,8 @@ enum plan_lifetime instruction_lifetime(const struct plan *plan, const struct in
 struct plan_place plan_gradient_place(const struct plan *plan, int buffer, int64_t at);
 /* A parameter as ops read it, whole, in the graph's type: parameter space, or with ZeRO 3 the gathered weights. */
 struct plan_place plan_parameter_place(const struct plan *plan, int parameter);
+/* STATISTICS: a running moment in fp32, whole; SIZE_MAX: ops read it as any parameter. */
+struct plan_place plan_statistic_place(const struct plan *plan, int parameter);
 /* GATHER of a bucket: its elements go to `to`, part by part. This rank's part comes from `own`, which is inside `to`
  * with ZeRO 1 and 2. */
 void plan_gather_places(const struct plan *plan, int bucket, struct plan_place *to, struct plan_place *own);

@@ -114,6 +114,8 @@ const char *instruction_name(enum instruction_kind kind) {
         [INSTRUCTION_NORM] = "NORM",
         [INSTRUCTION_DECIDE] = "DECIDE",
         [INSTRUCTION_STEP] = "STEP",
+        [INSTRUCTION_STATISTICS] = "STATISTICS",
+        [INSTRUCTION_SWITCH_AVERAGES] = "SWITCH_AVERAGES",
         [INSTRUCTION_WAIT] = "WAIT",
         [INSTRUCTION_DROP] = "DROP",
         [INSTRUCTION_SEND] = "SEND",
@@ -122,6 +124,7 @@ const char *instruction_name(enum instruction_kind kind) {
         [INSTRUCTION_GATHER] = "GATHER",
         [INSTRUCTION_EXCHANGE] = "EXCHANGE",
         [INSTRUCTION_EXCHANGE_NORMS] = "EXCHANGE_NORMS",
+        [INSTRUCTION_EXCHANGE_STATISTICS] = "EXCHANGE_STATISTICS",
     };
     return names[kind];
 }

@@ -113,14 +113,17 @@ static status_t print_instruction(const struct plan *p, const struct instruction
                             i->buffer, i->first ? "=" : "+=", i->source);
     case INSTRUCTION_ADD_USE:
     case INSTRUCTION_NORM:
-    case INSTRUCTION_STEP: return print_shards(p, i, name, ret, e);
+    case INSTRUCTION_STEP:
+    case INSTRUCTION_STATISTICS:
+    case INSTRUCTION_SWITCH_AVERAGES: return print_shards(p, i, name, ret, e);
     case INSTRUCTION_REDUCE:
         return bytes_printf(ret, e, "%s bucket %d [%" PRId64 ", %" PRId64 ") buffer %d after %d\n", name, i->entry,
                             i->begin, i->end, i->buffer, i->after);
     case INSTRUCTION_GATHER: return bytes_printf(ret, e, "%s bucket %d after %d\n", name, i->entry, i->after);
     case INSTRUCTION_DROP: return bytes_printf(ret, e, "%s bucket %d\n", name, i->entry);
     case INSTRUCTION_EXCHANGE:
-    case INSTRUCTION_EXCHANGE_NORMS: return bytes_printf(ret, e, "%s after %d\n", name, i->after);
+    case INSTRUCTION_EXCHANGE_NORMS:
+    case INSTRUCTION_EXCHANGE_STATISTICS: return bytes_printf(ret, e, "%s after %d\n", name, i->after);
     case INSTRUCTION_WAIT: return bytes_printf(ret, e, "%s %s entry %d\n", name, QUEUE_NAME[i->queue], i->entry);
     default: return bytes_printf(ret, e, "%s\n", name);
     }

@@ -36,6 +36,7 @@ struct plan *plan_free(struct plan *p) {
     free(p->gradient_copy);
     free(p->gradient_copy_of);
     free(p->upload_offset);
+    free(p->statistic_offset);
     free(p->gathered_offset);
     free(p->staging_offset);
     free(p->sibling_offset);
@@ -55,6 +56,9 @@ const char *plan_queue_name(enum plan_queue queue) {
 
 int plan_stage(const struct plan_layout *l) { return l->rank / l->data; }
 int plan_data_rank(const struct plan_layout *l) { return l->rank % l->data; }
+int plan_ways(const struct plan_layout *l) {
+    return l->kind == PLAN_TRAIN ? WAYS : l->kind == PLAN_AVERAGE ? 0 : WAY_BACKWARD;
+}
 int plan_own_micro_batches(const struct plan_layout *l) { return l->micro_batches / l->data; }
 
 int plan_owner(const struct plan_layout *l, int k) {
@@ -161,6 +165,10 @@ struct plan_place plan_parameter_place(const struct plan *p, int parameter) {
         return (struct plan_place){ FAMILY_COMMUNICATION, SIZE_MAX };
     return (struct plan_place){ FAMILY_COMMUNICATION,
                                 p->gathered_offset[b] + (size_t)(at - p->buckets[b].begin) * element };
+}
+
+struct plan_place plan_statistic_place(const struct plan *p, int parameter) {
+    return (struct plan_place){ FAMILY_ACTIVATIONS, p->statistic_offset[parameter] };
 }
 
 void plan_gather_places(const struct plan *p, int bucket, struct plan_place *to, struct plan_place *own) {

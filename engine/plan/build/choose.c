@@ -16,8 +16,8 @@
 
 enum { PER_STAGE = 4 };
 
-status_t plan_max_bytes(const struct graph *graph, const struct plan_layout *layout, size_t *ret, int *ret_rank,
-                        struct err *e) {
+status_t plan_max_bytes(const struct graph *graph, const struct plan_layout *layout,
+                        const struct host_memory_rule *host, size_t *ret, int *ret_rank, struct err *e) {
     struct plan_layout l = *layout;
     const int data = l.data ? l.data : 1, stages = l.stages ? l.stages : 1;
     *ret = 0;
@@ -26,8 +26,9 @@ status_t plan_max_bytes(const struct graph *graph, const struct plan_layout *lay
             CLEANUP(plan_freep) struct plan *p = NULL;
             l.rank = stage * data + d;
             TRY(plan_build(graph, &l, &p, e));
-            if (plan_bytes(p) > *ret) {
-                *ret = plan_bytes(p);
+            const size_t bytes = host_memory_limited(host, p);
+            if (bytes > *ret) {
+                *ret = bytes;
                 *ret_rank = l.rank;
             }
             double balance;
@@ -75,7 +76,7 @@ static status_t weigh(const struct choose_request *r, int micro_batch, int lanes
     l.lanes = lanes;
     l.recompute = recompute;
     l.micro_batches = r->global_batch / micro_batch;
-    return plan_max_bytes(g, &l, &ret->bytes, &ret->rank, e);
+    return plan_max_bytes(g, &l, r->host, &ret->bytes, &ret->rank, e);
 }
 
 /* The largest micro-batch of at most `most` samples that fits; micro_batch 0 = none, and then `ret->bytes` is what the

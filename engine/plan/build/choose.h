@@ -9,15 +9,17 @@
 #ifndef ENGINE_PLAN_BUILD_CHOOSE_H
 #define ENGINE_PLAN_BUILD_CHOOSE_H
 
+#include "engine/plan/host_memory.h"
 #include "engine/plan/plan.h"
 
 struct choose_request {
     struct plan_layout layout; /* lanes 0: plan_lanes; micro_batches, rank, workspace
                                   and recompute are set by the choice */
     int global_batch;
-    int micro_batch;               /* 0 = choose */
-    enum plan_recompute recompute; /* AUTO = choose */
-    size_t memory_bytes;           /* of a rank; 0 = no limit, and then micro_batch must be given */
+    int micro_batch;                     /* 0 = choose */
+    enum plan_recompute recompute;       /* AUTO = choose */
+    size_t memory_bytes;                 /* of a rank; 0 = no limit, and then micro_batch must be given */
+    const struct host_memory_rule *host; /* NULL: a rank's memory is its arena */
     /* The graph of this micro-batch and the workspace that its kernels and optimizer ask for. */
     status_t (*build)(void *ctx, int micro_batch, struct graph **ret, size_t *ret_workspace, struct err *e);
     void *ctx;
@@ -37,8 +39,8 @@ MUST_CHECK status_t plan_choose(const struct choose_request *request, struct cho
  * largest power of two up to LIMIT_DEFAULT_LANES that divides. 0 = the batch cannot be cut so. */
 int plan_lanes(const struct plan_layout *layout, int global_batch, int micro_batch);
 
-/* Bytes of the fullest rank of a layout (its rank is not read). */
-MUST_CHECK status_t plan_max_bytes(const struct graph *graph, const struct plan_layout *layout, size_t *ret,
-                                   int *ret_rank, struct err *e);
+/* Bytes of the fullest rank of a layout (its rank is not read), as far as a limit covers them. host may be NULL. */
+MUST_CHECK status_t plan_max_bytes(const struct graph *graph, const struct plan_layout *layout,
+                                   const struct host_memory_rule *host, size_t *ret, int *ret_rank, struct err *e);
 
 #endif

@@ -3,7 +3,8 @@
  * For each phase: post the RECV of its input, and of the next phase's, so that the transfer overlaps with compute; wait
  * for the RECV; emit the phase's instructions; post the SEND of its output. Before a copy of a tensor is written again,
  * the SEND that still reads its bytes is waited for. lower_gradients.c and lower_zero3.c add the collectives around
- * each instruction. After the last phase: reductions, norms, DECIDE, STEP, and all remaining waits. */
+ * each instruction. After the last phase: reductions, norms, DECIDE, STEP, and all remaining waits. A plan of averages
+ * has no phase. */
 #include "engine/plan/build/lower.h"
 
 #include "engine/graph/op.h"
@@ -210,9 +211,26 @@ static status_t wait_all_sent(struct lowering *l, struct err *e) {
     return ST_OK;
 }
 
+/* The running moments in fp32, before any op. */
+static status_t take_statistics(struct lowering *l, struct err *e) {
+    struct plan *p = l->p;
+    struct instruction i = plan_instruction(INSTRUCTION_STATISTICS);
+    i.end = p->n_shards;
+    if (p->statistics_bytes == 0)
+        return ST_OK;
+    TRY(plan_emit(&p->queue[QUEUE_COMPUTE], i, e));
+    if (p->layout.zero == 0)
+        return ST_OK;
+    i = plan_instruction(INSTRUCTION_EXCHANGE_STATISTICS);
+    i.group = GROUP_DATA;
+    TRY(lower_post(l, QUEUE_DATA, i, e));
+    return lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1, e);
+}
+
 static status_t lower_all(struct lowering *l, struct err *e) {
     const bool train = l->p->layout.kind == PLAN_TRAIN;
     const int last = last_backward(&l->b->phases);
+    TRY(take_statistics(l, e));
     for (int x = 0; x < l->b->phases.n; x++) {
         if (train && x == last)
             TRY(exchange(l, e)); /* all losses are known, and the exchange overlaps with the last backward pass */
@@ -228,6 +246,8 @@ static status_t lower_all(struct lowering *l, struct err *e) {
         TRY(lower_wait(l, QUEUE_DATA, l->exchange, e));
     if (train)
         TRY(gradients_step(l, e));
+    if (l->p->layout.kind == PLAN_AVERAGE)
+        TRY(gradients_switch_averages(l, e));
     return wait_all_sent(l, e);
 }
 
@@ -263,7 +283,7 @@ status_t plan_lower(struct building *b, struct err *e) {
     p->accumulator = -1;
     if (p->layout.kind == PLAN_TRAIN)
         TRY(gradients_open(&l, e));
-    if (p->layout.zero == 3)
+    if (p->layout.zero == 3 && p->layout.kind != PLAN_AVERAGE)
         TRY(gathers_open(&l, e));
     return lower_all(&l, e);
 }

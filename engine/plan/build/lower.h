@@ -41,6 +41,8 @@ void gradients_alive(struct lowering *l);
 /* After the last phase. */
 MUST_CHECK status_t gradients_finish(struct lowering *l, struct err *e);
 MUST_CHECK status_t gradients_step(struct lowering *l, struct err *e);
+/* All of a plan of averages. */
+MUST_CHECK status_t gradients_switch_averages(struct lowering *l, struct err *e);
 
 /* --- lower_zero3.c: gathers and drops weights, with ZeRO 3 ---*/
 

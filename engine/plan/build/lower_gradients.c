@@ -46,6 +46,9 @@ static struct pending *pending_of(const struct lowering *l, int buffer, int buck
     return &l->gradients->pending[buffer * l->p->n_buckets + bucket];
 }
 
+/* The buffer that the step's sum ends in. A plan of averages has no gradients. */
+static int result_buffer(const struct lowering *l) { return l->gradients && l->gradients->sharded ? ACCUMULATOR : 0; }
+
 static int lane_start(const struct gradient_lowering *g, int q) { return g->by_step ? q / g->rounds : q; }
 static int lane_of(const struct gradient_lowering *g, int q) { return g->by_step ? q / g->rounds : q % g->own; }
 static int round_of(const struct gradient_lowering *g, int q) { return g->by_step ? q % g->rounds : q / g->own; }
@@ -209,7 +212,7 @@ static status_t emit_shards(struct lowering *l, enum instruction_kind kind, int 
     struct instruction i = plan_instruction(kind);
     i.begin = begin;
     i.end = begin + n;
-    i.buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+    i.buffer = result_buffer(l);
     return plan_emit(compute(l), i, e);
 }
 
@@ -343,7 +346,7 @@ static status_t pass_use(struct lowering *l, enum instruction_kind kind, enum pl
         i.op = op;
         i.begin = begin;
         i.end = end;
-        i.buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        i.buffer = result_buffer(l);
         i.peer = sibling_peer(l, stage);
         TRY(lower_post(l, queue, i, e));
     }
@@ -359,7 +362,7 @@ static status_t add_sibling(struct lowering *l, int owner, int use, struct err *
         struct instruction i = plan_instruction(INSTRUCTION_ADD_USE);
         i.begin = p->buckets[b].first_shard;
         i.end = i.begin + p->buckets[b].n_shards;
-        i.buffer = l->gradients->sharded ? ACCUMULATOR : 0;
+        i.buffer = result_buffer(l);
         i.source = use;
         TRY(plan_emit(compute(l), i, e));
     }
@@ -473,8 +476,9 @@ static bool is_stepped(const struct plan *p, int b) {
            (p->layout.zero == 0 || p->buckets[b].parameter >= 0 || p->buckets[b].own_weight >= 0);
 }
 
-/* One STEP for all buckets; if buckets are gathered, one for each, so that its gather starts early. */
-static status_t emit_steps(struct lowering *l, struct err *e) {
+/* One STEP, or whatever writes weights, for all buckets; if buckets are gathered, one for each, so that its gather
+ * starts early. */
+static status_t emit_steps(struct lowering *l, enum instruction_kind kind, struct err *e) {
     const struct plan *p = l->p;
     for (int b = 0, end; b < p->n_buckets; b = end) {
         end = b + 1;
@@ -482,17 +486,17 @@ static status_t emit_steps(struct lowering *l, struct err *e) {
             continue;
         while (!gathers(p) && end < p->n_buckets && is_stepped(p, end))
             end++;
-        TRY(emit_shards(l, INSTRUCTION_STEP, b, end, e));
+        TRY(emit_shards(l, kind, b, end, e));
         if (gathers(p) && p->buckets[b].parameter >= 0)
             TRY(lower_gather(l, b, e));
     }
     return ST_OK;
 }
 
-status_t gradients_step(struct lowering *l, struct err *e) {
+/* Writes the shards of weights, and brings the new weights to the ranks that read them. */
+static status_t renew_weights(struct lowering *l, enum instruction_kind kind, struct err *e) {
     struct plan *p = l->p;
-    TRY(plan_emit(compute(l), plan_instruction(INSTRUCTION_DECIDE), e));
-    TRY(emit_steps(l, e));
+    TRY(emit_steps(l, kind, e));
     int first = p->queue[QUEUE_ACTIVATIONS].n;
     TRY(return_weights(l, e));
     for (int n = first; n < p->queue[QUEUE_ACTIVATIONS].n; n++)
@@ -502,6 +506,16 @@ status_t gradients_step(struct lowering *l, struct err *e) {
             TRY(lower_gather(l, b, e));
     if (gathers(p) && p->queue[QUEUE_DATA].n > l->data_waited)
         TRY(lower_wait(l, QUEUE_DATA, p->queue[QUEUE_DATA].n - 1, e));
+    return ST_OK;
+}
+
+status_t gradients_step(struct lowering *l, struct err *e) {
+    TRY(plan_emit(compute(l), plan_instruction(INSTRUCTION_DECIDE), e));
+    TRY(renew_weights(l, INSTRUCTION_STEP, e));
     finish_numbers(l);
     return ST_OK;
+}
+
+status_t gradients_switch_averages(struct lowering *l, struct err *e) {
+    return renew_weights(l, INSTRUCTION_SWITCH_AVERAGES, e);
 }

@@ -285,7 +285,7 @@ status_t plan_write_programs(struct building *b, struct err *e) {
     find_producers(&w);
     choose_stored(&w);
     memcpy(available, b->stored, (size_t)g->n_tensors * sizeof *available);
-    for (int c = 0; c < p->layout.virtual_stages; c++) {
+    for (int c = 0; c < p->layout.virtual_stages && p->layout.kind != PLAN_AVERAGE; c++) {
         w.virtual_stage = c;
         TRY(write_forward(&w, e));
     }

@@ -9,6 +9,8 @@
  *      micro-batches. It has its own place with as many copies as micro-batches need it at the same time, counted over
  *      the order of phases: from the phase before its receive to the phase after its send.
  *
+ * An evaluation in 16 bits also has the array of running moments here.
+ *
  * With one stage, the backward pass of a micro-batch follows its forward pass at once, so both count as one phase. */
 #include "engine/plan/build/building.h"
 
@@ -141,8 +143,8 @@ static void find_two_lifetimes(struct tenants *t) {
 /* The phase that sends or receives a boundary tensor touches it, even if none of its ops does. */
 static void touch_boundaries(struct tenants *t, int v) {
     const struct plan_virtual_stage *stage = &t->p->virtual_stages[v];
-    const int n = t->p->layout.virtual_stages, ways = t->p->layout.kind == PLAN_TRAIN ? WAYS : WAY_BACKWARD;
-    for (int way = 0; way < ways; way++) {
+    const int n = t->p->layout.virtual_stages;
+    for (int way = 0; way < plan_ways(&t->p->layout); way++) {
         const struct plan_boundary *const ends[] = { &stage->receive[way], &stage->send[way] };
         const int group = (way == WAY_FORWARD ? PHASE_FORWARD : PHASE_BACKWARD) * n + v;
         for (int end = 0; end < 2; end++)
@@ -292,6 +294,22 @@ static status_t place_all(struct tenants *t, struct err *e) {
     return ST_OK;
 }
 
+/* The array of running moments lies behind the tensors, for the whole plan. */
+static status_t place_statistics(struct plan *p, struct err *e) {
+    const struct graph *g = p->graph;
+    TRY(array_new(&p->statistic_offset, g->n_parameters, e));
+    p->statistics_begin = p->family_bytes[FAMILY_ACTIVATIONS];
+    for (int i = 0; i < g->n_parameters; i++) {
+        const bool here = p->layout.kind == PLAN_EVALUATE && p->layout.optimizer && g->element != DTYPE_F32 &&
+                          g->parameters[i].kind == PARAMETER_STATISTIC &&
+                          p->parameter_stage[i] == plan_stage(&p->layout);
+        p->statistic_offset[i] = here ? p->statistics_begin + p->statistics_bytes : SIZE_MAX;
+        p->statistics_bytes += here ? plan_aligned((size_t)shape_elements(&g->parameters[i].shape) * sizeof(float)) : 0;
+    }
+    p->family_bytes[FAMILY_ACTIVATIONS] += p->statistics_bytes;
+    return ST_OK;
+}
+
 static void tenants_done(struct tenants *t) {
     free(t->all);
     free(t->two);
@@ -317,6 +335,7 @@ status_t plan_place_tensors(struct building *b, struct err *e) {
     find_lifetimes(&t);
     TRY(place_uploads(p, e));
     TRY(place_all(&t, e));
+    TRY(place_statistics(p, e));
     for (int lifetime = 0; lifetime < LIFETIMES; lifetime++)
         for (int x = 0; x < p->n_tensors; x++)
             p->tensors[lifetime][x] = p->tensors[lifetime][p->storage[x]];

@@ -25,6 +25,7 @@ static status_t check_counts(const struct plan_layout *l, struct err *e) {
         return err_set(e, ST_INVALID_ARGUMENT, "parallel.data: %d does not divide train.lanes %d", l->data, l->lanes);
     if (l->stages < 1)
         return err_set(e, ST_INVALID_ARGUMENT, "parallel.pipeline: %d is less than 1", l->stages);
+    assert(l->kind != PLAN_AVERAGE || (l->ema && l->optimizer));
     return ST_OK;
 }
 
@@ -88,16 +89,15 @@ static void mark(bool *set, const struct plan_boundary *boundary) {
 static void find_storage(struct building *b) {
     struct plan *p = b->plan;
     const struct graph *g = p->graph;
-    const bool train = p->layout.kind == PLAN_TRAIN;
     for (int c = 0; c < p->layout.virtual_stages; c++) {
-        for (int way = 0; way < (train ? WAYS : WAY_BACKWARD); way++) {
+        for (int way = 0; way < plan_ways(&p->layout); way++) {
             mark(b->received, &p->virtual_stages[c].receive[way]);
             mark(b->sent, &p->virtual_stages[c].send[way]);
         }
     }
     for (int t = 0; t < g->n_tensors; t++)
         p->storage[t] = g->tensors[t].alias_of < 0 || b->received[t] ? t : p->storage[g->tensors[t].alias_of];
-    for (int i = 0; i < g->n_ops; i++)
+    for (int i = 0; i < g->n_ops && p->layout.kind != PLAN_AVERAGE; i++)
         for (int k = 0; k < OP_INPUTS; k++) {
             int t = g->ops[i].in[k];
             bool loss = p->layout.kind == PLAN_SAMPLE && g->ops[i].kind->gradient_in_forward;

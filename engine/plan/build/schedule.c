@@ -51,7 +51,7 @@ status_t schedule_order(const struct plan_layout *l, struct phase_list *ret, str
                                     .micro_batches = plan_own_micro_batches(l) };
     if (l->kind == PLAN_TRAIN)
         return schedule_of(l->schedule)->order(&shape, ret, e);
-    return forward_only(&shape, ret, e);
+    return l->kind == PLAN_AVERAGE ? ST_OK : forward_only(&shape, ret, e);
 }
 
 int schedule_max_in_flight(const struct phase_list *list, int virtual_stage, enum phase_kind from, enum phase_kind to) {

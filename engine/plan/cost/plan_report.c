@@ -34,7 +34,8 @@ static void count_parameters(const struct graph *g, const struct plan_layout *l,
 
 /* --- a stage ---*/
 
-static status_t weigh_stage(const struct plan *p, struct stage_report *s, struct err *e) {
+static status_t weigh_stage(const struct plan *p, const struct host_memory_rule *host, struct stage_report *s,
+                            struct err *e) {
     CLEANUP(plan_freep) struct plan *other = NULL;
     const struct plan *full = p;
     struct plan_layout layout = p->layout;
@@ -46,6 +47,9 @@ static status_t weigh_stage(const struct plan *p, struct stage_report *s, struct
     s->rank = full->layout.rank;
     memcpy(s->family_bytes, full->family_bytes, sizeof s->family_bytes);
     s->bytes = plan_bytes(full);
+    if (host)
+        host->weigh(host->ctx, full, &s->host);
+    s->limited_bytes = s->bytes + (host && host->limited ? host_memory_bytes(&s->host) : 0);
     return ST_OK;
 }
 
@@ -84,18 +88,18 @@ static void judge_time(const struct graph *g, const struct plan_profile *f, stru
     r->utilization = t->seconds > 0 ? r->model_flops / (t->seconds * l->world_size * peak) : 0;
 }
 
-static status_t report_column(const struct plan *const *plans, int n, const struct plan_profile *profile,
-                              struct plan_report *r, struct err *e) {
+static status_t report_column(const struct plan *const *plans, int n, const struct host_memory_rule *host,
+                              const struct plan_profile *profile, struct plan_report *r, struct err *e) {
     struct plan_profile f = *profile;
     TRY(plan_verify(plans, n, e));
     TRY(timeline_simulate(plans, n, &(struct timeline_costs){ .seconds = timeline_profile_seconds, .ctx = &f },
                           &r->timeline, e));
     r->layout = plans[0]->layout;
     for (int s = 0; s < n; s++) {
-        TRY(weigh_stage(plans[s], &r->stages[s], e));
+        TRY(weigh_stage(plans[s], host, &r->stages[s], e));
         describe_stage(plans[s], &r->stages[s]);
         r->stages[s].wire = step_cost_wire(plans[s], profile);
-        r->max_bytes = r->stages[s].bytes > r->max_bytes ? r->stages[s].bytes : r->max_bytes;
+        r->max_bytes = r->stages[s].limited_bytes > r->max_bytes ? r->stages[s].limited_bytes : r->max_bytes;
     }
     count_parameters(plans[0]->graph, &r->layout, r);
     judge_time(plans[0]->graph, profile, r);
@@ -103,7 +107,8 @@ static status_t report_column(const struct plan *const *plans, int n, const stru
 }
 
 status_t plan_report_make(const struct graph *graph, const struct plan_layout *layout,
-                          const struct plan_profile *profile, struct plan_report *ret, struct err *e) {
+                          const struct host_memory_rule *host, const struct plan_profile *profile,
+                          struct plan_report *ret, struct err *e) {
     struct plan_layout l = *layout;
     int data = l.data > 1 ? l.data : 1, n = l.stages > 1 ? l.stages : 1;
     CLEANUP(freep) struct plan **plans = NULL;
@@ -115,7 +120,7 @@ status_t plan_report_make(const struct graph *graph, const struct plan_layout *l
         st = plan_build(graph, &l, &plans[s], e);
     }
     if (st == ST_OK)
-        st = report_column((const struct plan *const *)plans, n, profile, &r, e);
+        st = report_column((const struct plan *const *)plans, n, host, profile, &r, e);
     for (int s = 0; s < n; s++)
         plan_free(plans[s]);
     if (st == ST_OK)

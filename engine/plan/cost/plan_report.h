@@ -13,11 +13,14 @@
 #include "engine/plan/cost/profile.h"
 #include "engine/plan/cost/step_cost.h"
 #include "engine/plan/cost/timeline.h"
+#include "engine/plan/host_memory.h"
 #include "engine/plan/plan.h"
 
 struct stage_report {
     int rank; /* the fullest one; bytes are its */
     size_t family_bytes[FAMILIES], bytes;
+    struct host_memory host;   /* zeros without a rule */
+    size_t limited_bytes;      /* what a limit covers of both */
     int first_block, n_blocks; /* the first one's number; how many in all virtual stages */
     int64_t parameters;        /* weights that the stage steps */
     double balance;            /* the fullest rank's share of them over the mean one */
@@ -28,7 +31,7 @@ struct plan_report {
     struct plan_layout layout; /* as plan_build resolved it; rank 0 */
     struct stage_report *stages;
     int n_stages;
-    size_t max_bytes;
+    size_t max_bytes;   /* the largest limited_bytes */
     int64_t parameters; /* weights of the model */
     /* Bytes for each, before sharding. */
     double weight_bytes, gradient_bytes, optimizer_bytes;
@@ -39,9 +42,10 @@ struct plan_report {
     struct timeline timeline; /* of the column */
 };
 
-/* layout: rank is not read. Errors: those of plan_build and plan_verify. */
+/* layout: rank is not read. host: may be NULL. Errors: those of plan_build and plan_verify. */
 MUST_CHECK status_t plan_report_make(const struct graph *graph, const struct plan_layout *layout,
-                                     const struct plan_profile *profile, struct plan_report *ret, struct err *e);
+                                     const struct host_memory_rule *host, const struct plan_profile *profile,
+                                     struct plan_report *ret, struct err *e);
 void plan_report_done(struct plan_report *r);
 
 #endif

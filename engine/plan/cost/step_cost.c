@@ -36,6 +36,8 @@ struct op_cost step_cost_work(const struct plan *p, const struct instruction *i)
     case INSTRUCTION_ADD_USE: bytes = 12 * shard_elements(p, i); break;
     case INSTRUCTION_NORM: bytes = 4 * shard_elements(p, i); break;
     case INSTRUCTION_DECIDE: bytes = 8 * (double)p->norm_chunks; break;
+    case INSTRUCTION_STATISTICS: bytes = 2 * (double)p->statistics_bytes; break;
+    case INSTRUCTION_SWITCH_AVERAGES: bytes = 16 * shard_elements(p, i); break;
     case INSTRUCTION_STEP: bytes = step_bytes(p) * shard_elements(p, i); break;
     default: break;
     }
@@ -102,6 +104,7 @@ double step_cost_seconds(const struct plan *p, enum plan_queue queue, const stru
         return halving_seconds(p, bucket_bytes(p, i->entry, (double)dtype_bytes(p->graph->element)), f);
     case INSTRUCTION_EXCHANGE: return exchange_seconds(p, i, 256, f);
     case INSTRUCTION_EXCHANGE_NORMS: return exchange_seconds(p, i, 8 * (double)p->norm_chunks, f);
+    case INSTRUCTION_EXCHANGE_STATISTICS: return exchange_seconds(p, i, (double)p->statistics_bytes, f);
     default: {
         double bytes = cargo_bytes(p, i);
         return bytes > 0 ? transfer_seconds(f, p->layout.rank, i->peer, bytes) : 0;

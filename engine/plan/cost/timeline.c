@@ -49,7 +49,8 @@ static enum timeline_work work_of(enum instruction_kind kind) {
     case INSTRUCTION_REDUCE: return TIMELINE_REDUCE;
     case INSTRUCTION_GATHER: return TIMELINE_GATHER;
     case INSTRUCTION_EXCHANGE:
-    case INSTRUCTION_EXCHANGE_NORMS: return TIMELINE_EXCHANGE;
+    case INSTRUCTION_EXCHANGE_NORMS:
+    case INSTRUCTION_EXCHANGE_STATISTICS: return TIMELINE_EXCHANGE;
     case INSTRUCTION_SEND:
     case INSTRUCTION_RECV: return TIMELINE_TRANSFER;
     default: return TIMELINE_UPDATE;
@@ -168,7 +169,8 @@ static status_t run_collectives(struct simulation *s, int number, bool *moved, s
         double begin = 0, longest = 0;
         for (int k = 0; k < count; k++) {
             struct runner *peer = &s->runners[first + k * step];
-            if (peer->posted[QUEUE_DATA] <= peer->passed)
+            if (peer->posted[QUEUE_DATA] <= peer->passed ||
+                peer->plan->queue[QUEUE_DATA].items[peer->passed].group != i->group) /* it is at another one before */
                 return ST_OK;
             begin = fmax(begin, fmax(peer->data_free, peer->posted_at[QUEUE_DATA][peer->passed]));
             longest = fmax(

@@ -138,6 +138,13 @@ status_t parameter_state_step(struct parameter_state *b, int shard, struct err *
     return range_set_add(&b->updated[q->parameter], q->first, q->first + q->count, e);
 }
 
+status_t parameter_state_switch(struct parameter_state *b, int shard, struct err *e) {
+    const struct plan_shard *q = &b->plan->shards[shard];
+    if (range_set_overlaps(&b->updated[q->parameter], q->first, q->first + q->count))
+        return err_plan(e, "%s and its average change places twice", name_of(b->plan, q->parameter));
+    return parameter_state_step(b, shard, e);
+}
+
 static status_t gather_weights(struct parameter_state *b, int bucket, struct err *e) {
     const struct plan *p = b->plan;
     struct plan_place to, own;
@@ -262,7 +269,12 @@ status_t parameter_state_end(const struct parameter_state *b, struct err *e) {
     for (int i = 0; i < p->n_buckets; i++)
         if (b->gathered[i] != GATHER_NONE)
             return err_plan(e, "bucket %d is never dropped", i);
-    if (p->layout.kind != PLAN_TRAIN || !p->layout.optimizer)
+    for (int i = 0; i < p->n_shards && p->layout.kind == PLAN_AVERAGE; i++)
+        if (!range_set_contains(&b->updated[p->shards[i].parameter], p->shards[i].first,
+                                p->shards[i].first + p->shards[i].count))
+            return err_plan(e, "a shard of %s and its average do not change places",
+                            name_of(p, p->shards[i].parameter));
+    if ((p->layout.kind != PLAN_TRAIN && p->layout.kind != PLAN_AVERAGE) || !p->layout.optimizer)
         return ST_OK;
     for (int i = 0; i < p->graph->n_parameters; i++)
         if (p->layout.zero < 3 && b->read[i] && !range_set_contains(&b->updated[i], 0, elements_of(p, i)))

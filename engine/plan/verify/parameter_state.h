@@ -39,6 +39,8 @@ void parameter_state_done(struct parameter_state *b);
 /* An op that reads its parameters. */
 MUST_CHECK status_t parameter_state_read(const struct parameter_state *b, const struct op *op, struct err *e);
 MUST_CHECK status_t parameter_state_step(struct parameter_state *b, int shard, struct err *e);
+/* SWITCH_AVERAGES of a shard. Twice would undo it. */
+MUST_CHECK status_t parameter_state_switch(struct parameter_state *b, int shard, struct err *e);
 /* GATHER, posted and waited for; DROP. */
 MUST_CHECK status_t parameter_state_gather(struct parameter_state *b, int bucket, struct err *e);
 MUST_CHECK status_t parameter_state_gathered(struct parameter_state *b, int bucket, struct err *e);

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "engine/graph/op.h"
+#include "engine/plan/plan_digest.h"
 #include "engine/plan/verify/err_plan.h"
 #include "engine/plan/verify/verify_state.h"
 
@@ -33,10 +34,20 @@ static status_t note_loss(struct rank_state *m, const struct instruction *i, str
     return ST_OK;
 }
 
+/* In an evaluation in 16 bits, running moments are read from their array. */
+static status_t read_statistics(const struct rank_state *m, const struct op *op, struct err *e) {
+    const struct plan *p = m->plan;
+    for (int k = 0; k < OP_PARAMETERS && !m->statistics_known; k++)
+        if (op->use[k] >= 0 && plan_statistic_place(p, p->graph->uses[op->use[k]].parameter).offset != SIZE_MAX)
+            return err_plan(e, "%s reads running moments before all of them are known", op->name);
+    return ST_OK;
+}
+
 static status_t run_forward(struct rank_state *m, const struct instruction *i, struct err *e) {
     const struct graph *g = m->plan->graph;
     if (m->plan->block_virtual_stage[g->ops[i->op].block] < 0)
         return err_plan(e, "%s is another stage's", g->ops[i->op].name);
+    TRY(read_statistics(m, &g->ops[i->op], e));
     TRY(parameter_state_read(&m->parameters, &g->ops[i->op], e));
     TRY(tensor_state_touch(&m->tensors, i, e));
     if (i->kind == INSTRUCTION_RECOMPUTE)
@@ -64,11 +75,29 @@ static status_t run_step(struct rank_state *m, const struct instruction *i, stru
     return ST_OK;
 }
 
+/* All shards of the rank, once: a second copy would clear what the other ranks have sent. */
+static status_t run_statistics(struct rank_state *m, const struct instruction *i, struct err *e) {
+    if (m->plan->statistics_bytes == 0 || m->statistics_copied || i->begin != 0 || i->end != m->plan->n_shards)
+        return err_plan(e, "the running moments of all shards are not copied once");
+    m->statistics_copied = true;
+    m->statistics_known = m->plan->layout.zero == 0;
+    return ST_OK;
+}
+
+static status_t run_switch(struct rank_state *m, const struct instruction *i, struct err *e) {
+    if (i->begin < 0 || i->begin > i->end || i->end > m->plan->n_shards)
+        return err_plan(e, "shards [%lld, %lld) do not exist", (long long)i->begin, (long long)i->end);
+    for (int64_t shard = i->begin; shard < i->end; shard++)
+        TRY(parameter_state_switch(&m->parameters, (int)shard, e));
+    return ST_OK;
+}
+
 static status_t take_data(struct rank_state *m, const struct instruction *i, struct err *e) {
     switch (i->kind) {
     case INSTRUCTION_REDUCE: return gradient_state_reduced(&m->gradients, i, e);
     case INSTRUCTION_GATHER: return parameter_state_gathered(&m->parameters, i->entry, e);
     case INSTRUCTION_EXCHANGE_NORMS: m->gradients.norms_known = true; return ST_OK;
+    case INSTRUCTION_EXCHANGE_STATISTICS: m->statistics_known = true; return ST_OK;
     default: m->exchanged = true; return ST_OK;
     }
 }
@@ -122,6 +151,8 @@ static status_t run_instruction(struct rank_state *m, const struct instruction *
     case INSTRUCTION_NORM: return gradient_state_norm(&m->gradients, i, e);
     case INSTRUCTION_DECIDE: return gradient_state_decide(&m->gradients, e);
     case INSTRUCTION_STEP: return run_step(m, i, e);
+    case INSTRUCTION_STATISTICS: return run_statistics(m, i, e);
+    case INSTRUCTION_SWITCH_AVERAGES: return run_switch(m, i, e);
     case INSTRUCTION_WAIT: return run_wait(m, i, e);
     case INSTRUCTION_DROP: return parameter_state_drop(&m->parameters, i->entry, e);
     default: return err_plan(e, "%s is not allowed in the compute queue", instruction_name(i->kind));
@@ -138,6 +169,10 @@ static status_t post_data(struct rank_state *m, const struct instruction *i, str
         if (is_last_stage(m->plan) && m->n_losses != plan_own_micro_batches(&m->plan->layout))
             return err_plan(e, "the step results are sent before all losses are in them");
         return ST_OK;
+    case INSTRUCTION_EXCHANGE_STATISTICS:
+        return m->statistics_copied && !m->statistics_known && i->group == GROUP_DATA
+                   ? ST_OK
+                   : err_plan(e, "running moments are exchanged before they are copied, or for nothing");
     case INSTRUCTION_EXCHANGE_NORMS: return gradient_state_check_norms(&m->gradients, e);
     default: return err_plan(e, "%s is not allowed in that queue", instruction_name(i->kind));
     }
@@ -287,7 +322,7 @@ static status_t check_waits(const struct rank_state *m, struct err *e) {
 static status_t check_work(const struct rank_state *m, struct err *e) {
     const struct plan *p = m->plan;
     int own = plan_own_micro_batches(&p->layout);
-    if (p->layout.kind == PLAN_SAMPLE)
+    if (p->layout.kind == PLAN_SAMPLE || p->layout.kind == PLAN_AVERAGE)
         return ST_OK;
     for (int o = 0; o < p->graph->n_ops; o++)
         if (p->block_virtual_stage[p->graph->ops[o].block] >= 0 && m->forwards[o] != own)
@@ -426,7 +461,7 @@ static status_t verify_step(struct rank_state *all, int n, struct err *e) {
     TRY(simulate(all, n, e));
     TRY(check_ends(all, n, e));
     const struct plan_layout *l = &all[0].plan->layout;
-    if (l->kind == PLAN_TRAIN)
+    if (l->kind == PLAN_TRAIN || l->kind == PLAN_AVERAGE)
         for (int c = 0; c < (l->zero ? 1 : n / l->stages); c++)
             TRY(check_column(all, n, c, e));
     return ST_OK;
@@ -457,17 +492,10 @@ status_t plan_verify(const struct plan *const *plans, int n, struct err *e) {
 
 static bool same_but_owner(const struct plan *a, const struct instruction *x, const struct plan *b,
                            const struct instruction *y) {
-    int d = plan_data_rank(&b->layout) - plan_data_rank(&a->layout), lanes = a->layout.lanes / a->layout.data;
-    struct instruction z = *y;
-    if (x->micro_batch >= 0)
-        z.micro_batch -= a->layout.kind == PLAN_TRAIN ? d * lanes : y->micro_batch - x->micro_batch;
-    z.peer -= x->peer >= 0 ? d : 0;
-    z.begin = x->begin; /* owned ranges differ */
-    z.end = x->end;
-    return z.kind == x->kind && z.queue == x->queue && z.group == x->group && z.payload == x->payload &&
-           z.op == x->op && z.micro_batch == x->micro_batch && z.in_flight == x->in_flight &&
-           z.virtual_stage == x->virtual_stage && z.buffer == x->buffer && z.source == x->source &&
-           z.entry == x->entry && z.peer == x->peer && z.after == x->after && z.first == x->first;
+    int64_t here[PLAN_INSTRUCTION_WORDS], there[PLAN_INSTRUCTION_WORDS];
+    plan_instruction_words(a, x, here);
+    plan_instruction_words(b, y, there);
+    return memcmp(here, there, sizeof here) == 0;
 }
 
 status_t plan_verify_translation(const struct plan *a, const struct plan *b, struct err *e) {

@@ -24,8 +24,9 @@
  * on which lanes a rank has, only on their distance from its first lane. Peers move along. A collective of data ranks
  * happens when each of them reaches it, at the same instruction. So the order, tensors and transfers of one column hold
  * for every column. Ownership is different on each rank: it is proved for the given columns, and for the others only as
- * far as it follows from parts that tile every bucket. engine_open gives all columns; `trainyard plan --ranks 1024`
- * gives one.
+ * far as it follows from parts that tile every bucket. engine_open gives all columns of a small gang. In a larger one
+ * each rank gives its own, and the ranks compare digests of what columns must have in common (run/gang_plan.h), so that
+ * every column is given by some rank. `trainyard plan --ranks 1024` gives one.
  *
  * O(instructions x log of live ranges): about 1.5 million instructions a second. */
 #ifndef ENGINE_PLAN_VERIFY_VERIFY_H

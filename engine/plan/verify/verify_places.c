@@ -40,6 +40,32 @@ static status_t check_tensors(const struct plan *p, struct err *e) {
     return ST_OK;
 }
 
+/* The array of running moments lies behind all tensors, and has all moments that this stage steps. */
+static status_t check_statistics(const struct plan *p, struct err *e) {
+    const struct graph *g = p->graph;
+    size_t at = p->statistics_begin;
+    if (p->statistics_bytes == 0)
+        return ST_OK;
+    for (int t = 0; t < p->n_tensors; t++) {
+        const struct tensor_place *place = &p->tensors[LIFETIME_FORWARD][t];
+        if ((t >= g->n_tensors || g->tensors[t].role != TENSOR_BATCH) && place->offset != SIZE_MAX &&
+            place->offset + (size_t)(place->copies - 1) * place->stride + plan_tensor_bytes(p, t) > at)
+            return err_plan(e, "a tensor overlaps the running moments");
+    }
+    for (int i = 0; i < g->n_parameters; i++) {
+        const size_t place = plan_statistic_place(p, i).offset;
+        if (g->parameters[i].kind != PARAMETER_STATISTIC || p->parameter_stage[i] != plan_stage(&p->layout))
+            continue;
+        if (place < at || place == SIZE_MAX)
+            return err_plan(e, "the running moment %s is misplaced", name_of(p, i));
+        at = place + (size_t)elements_of(p, i) * sizeof(float);
+    }
+    return at <= p->statistics_begin + p->statistics_bytes &&
+                   p->statistics_begin + p->statistics_bytes <= p->family_bytes[FAMILY_ACTIVATIONS]
+               ? ST_OK
+               : err_plan(e, "the running moments end outside their array");
+}
+
 /* --- gradient space ---*/
 
 static status_t check_uses(const struct plan *p, struct err *e) {
@@ -304,7 +330,8 @@ static status_t check_workspace(const struct plan *p, struct err *e) {
 
 status_t verify_places(const struct plan *p, struct err *e) {
     TRY(check_tensors(p, e));
-    if (p->layout.kind == PLAN_TRAIN) {
+    TRY(check_statistics(p, e));
+    if (p->layout.kind == PLAN_TRAIN || p->layout.kind == PLAN_AVERAGE) {
         TRY(check_uses(p, e));
         TRY(check_buckets(p, e));
         TRY(check_norm_array(p, e));

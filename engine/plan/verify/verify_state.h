@@ -25,8 +25,9 @@ struct rank_state {
     bool *waited[QUEUES];   /* ... and waited for */
     bool *loss_known;       /* [own micro-batches] their loss is known */
     int n_losses;
-    int *forwards;  /* [n_ops] */
-    bool exchanged; /* the step results of all ranks are here */
+    int *forwards;                            /* [n_ops] */
+    bool exchanged;                           /* the step results of all ranks are here */
+    bool statistics_copied, statistics_known; /* own running moments are in their array; all of them are */
     struct live_set communication;
     struct tensor_state tensors;
     struct parameter_state parameters;
