@@ -80,6 +80,11 @@ struct bpe *bpe_free(struct bpe *b) {
 
 int bpe_vocabulary(const struct bpe *b) { return b->n_texts; }
 
+size_t bpe_bytes(const struct bpe *b) {
+    return b->n_pool + b->texts_capacity * sizeof *b->texts + b->by_text_capacity * sizeof *b->by_text +
+           b->merges_capacity * sizeof *b->merges;
+}
+
 const char *bpe_text(const struct bpe *b, int32_t token, size_t *ret_n) {
     if (token < 0 || token >= b->n_texts || !b->texts[token].used)
         return NULL;

@@ -41,6 +41,7 @@ MUST_CHECK status_t bpe_merge(struct bpe *b, const void *left, size_t n_left, co
                               struct err *e);
 
 int bpe_vocabulary(const struct bpe *b); /* the largest token + 1 */
+size_t bpe_bytes(const struct bpe *b);   /* of memory */
 
 /* The mergeable token with exactly these bytes; -1 = none. */
 int32_t bpe_find(const struct bpe *b, const void *text, size_t n);

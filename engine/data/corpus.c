@@ -3,11 +3,11 @@
  *   scan      all bytes: the SHA-256; under the char tokenizer also a UTF-8 check and the set of characters, which
  *             becomes the vocabulary. A NUL byte is refused: the file is not text
  *   fill      char and byte: every token into memory, 1, 2 or 4 bytes each, by the size of the vocabulary. Bytes of
- *   more
- *             than CORPUS_OWNED_BYTES stay in their files
+ *             more than CORPUS_OWNED_BYTES stay in their files
  *   encode_all  bpe: encode.h makes the tokens on several threads; they are appended in order
  *
- * Reading takes tokens from memory, or bytes from the files by pread(2). */
+ * Files that are not plain text are copied first (text_file.h). Reading takes tokens from memory, or bytes from the
+ * files by pread(2). */
 #include "engine/data/corpus.h"
 
 #include "base/alloc.h"
@@ -15,10 +15,12 @@
 #include "base/utf8.h"
 #include "engine/data/data_file.h"
 #include "engine/data/encode.h"
+#include "engine/data/text_file.h"
 
 #include <assert.h>
 #include <math.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,6 +34,7 @@ struct text_file {
 struct corpus {
     struct text_file *files;
     int n_files;
+    int64_t train_bytes; /* before the validation files; all if there are none */
     int64_t bytes, tokens, train_tokens;
     struct tokenizer *own; /* NULL when the tokenizer is borrowed */
     const struct tokenizer *tokenizer;
@@ -41,33 +44,53 @@ struct corpus {
     char sha256[SHA256_HEX];
 };
 
-struct corpus *corpus_close(struct corpus *c) {
-    if (!c)
-        return NULL;
-    for (int i = 0; i < c->n_files; i++)
-        data_file_close(&c->files[i].file);
-    free(c->files);
-    tokenizer_free(c->own);
-    free(c->owned);
-    free(c);
-    return NULL;
-}
-
 const struct tokenizer *corpus_tokenizer(const struct corpus *c) { return c->tokenizer; }
 const char *corpus_sha256(const struct corpus *c) { return c->sha256; }
 int64_t corpus_tokens(const struct corpus *c, enum corpus_split split) {
     return split == CORPUS_TRAIN ? c->train_tokens : c->tokens - c->train_tokens;
 }
 
-static status_t open_files(struct corpus *c, const struct corpus_config *config, struct err *e) {
-    c->files = alloc_zeroed((size_t)config->n_files, sizeof *c->files);
-    for (int i = 0; i < config->n_files; i++) {
+size_t corpus_bytes(const struct corpus *c) { return (size_t)c->tokens * (size_t)c->token_bytes; }
+
+static status_t open_list(struct corpus *c, const struct corpus_config *config, const struct text_format *format,
+                          const char *const *files, int n, struct err *e) {
+    for (int i = 0; i < n; i++) {
         struct text_file *f = &c->files[c->n_files++];
-        TRY(data_file_open(&f->file, "data file", config->roots, config->files[i], e));
+        TRY(text_file_open(&f->file, format, config->roots, files[i], e));
         f->first = c->bytes;
         c->bytes += f->file.bytes;
     }
     return ST_OK;
+}
+
+static status_t open_files(struct corpus *c, const struct corpus_config *config, enum tokenizer_kind kind,
+                           struct err *e) {
+    struct text_format format = config->format ? *config->format : (struct text_format){ .form = TEXT_PLAIN };
+    format.keep_compressed = kind == TOKENIZER_BYTE;
+    format.progress = config->progress;
+    format.ctx = config->ctx;
+    c->files = alloc_zeroed((size_t)(config->n_files + config->n_validation), sizeof *c->files);
+    TRY(open_list(c, config, &format, config->files, config->n_files, e));
+    c->train_bytes = c->bytes;
+    return open_list(c, config, &format, config->validation, config->n_validation, e);
+}
+
+static void close_files(struct corpus *c) {
+    for (int i = 0; i < c->n_files; i++)
+        data_file_close(&c->files[i].file);
+    free(c->files);
+    c->files = NULL;
+    c->n_files = 0;
+}
+
+struct corpus *corpus_close(struct corpus *c) {
+    if (!c)
+        return NULL;
+    close_files(c);
+    tokenizer_free(c->own);
+    free(c->owned);
+    free(c);
+    return NULL;
 }
 
 /* Called with consecutive segments of the text; `first` is the offset in the file. */
@@ -109,6 +132,8 @@ struct scan {
     bool bytes;                      /* any byte is allowed */
     uint64_t seen[UNICODE_END / 64]; /* one bit a code point */
     int64_t n;                       /* code points */
+    int64_t bytes_read;              /* so far */
+    int64_t train_bytes, train_n;    /* before the validation files: bytes, code points */
 };
 
 static status_t bad_utf8(const struct data_file *s, int64_t at, struct err *e) {
@@ -129,6 +154,7 @@ static status_t scan_segment(void *ctx, const struct data_file *s, int64_t first
                              struct err *e) {
     struct scan *y = ctx;
     sha256_update(&y->sha256, p, n);
+    y->bytes_read += (int64_t)n;
     const char *nul = y->bytes ? NULL : memchr(p, '\0', n);
     if (nul)
         return err_set(
@@ -146,6 +172,8 @@ static status_t scan_segment(void *ctx, const struct data_file *s, int64_t first
         y->seen[unit / 64] |= (uint64_t)1 << unit % 64;
         at += length;
     }
+    if (y->bytes_read <= y->train_bytes) /* no segment has bytes of two files */
+        y->train_n = y->n;
     return ST_OK;
 }
 
@@ -259,52 +287,81 @@ static status_t encode_all(struct corpus *c, const struct corpus_config *config,
     const struct encode_options options = { config->tokenizer, config->threads, config->progress, config->ctx };
     c->token_bytes = tokenizer_vocabulary(c->tokenizer) <= 1 << 16 ? 2 : 4;
     c->tokens = 0;
-    for (int i = 0; i < c->n_files; i++)
+    for (int i = 0; i < c->n_files; i++) {
         TRY(encode_file(&c->files[i].file, &options, append_tokens, c, e));
+        if (c->files[i].first < c->train_bytes)
+            c->train_tokens = c->tokens;
+    }
     return ST_OK;
 }
 
 /* --- all kinds --- */
 
-static void digest_tokenizer(struct sha256 *sha256, const struct tokenizer *t) {
-    const char *document = t ? tokenizer_huggingface(t) : NULL;
+/* What follows the text in the digest. */
+static void digest_end(struct scan *y, const struct corpus *c, const struct corpus_config *config) {
+    const char *document = config->tokenizer ? tokenizer_huggingface(config->tokenizer) : NULL;
+    char before[32];
     if (document)
-        sha256_update(sha256, document, strlen(document));
+        sha256_update(&y->sha256, document, strlen(document));
+    if (config->n_validation)
+        sha256_update(&y->sha256, before, (size_t)snprintf(before, sizeof before, "%lld", (long long)c->train_bytes));
 }
 
-status_t corpus_open(const struct corpus_config *config, struct corpus **ret, struct err *e) {
+static status_t scan_all(struct corpus *c, const struct corpus_config *config, enum tokenizer_kind kind, struct scan *y,
+                         struct err *e) {
+    uint8_t digest[SHA256_BYTES];
+    sha256_begin(&y->sha256);
+    y->characters = kind == TOKENIZER_CHAR;
+    y->bytes = kind == TOKENIZER_BYTE;
+    y->train_bytes = c->train_bytes;
+    status_t st = visit(c, config, y->characters, scan_segment, y, e);
+    digest_end(y, c, config);
+    sha256_final(&y->sha256, digest);
+    sha256_hex(digest, c->sha256);
+    return st;
+}
+
+static status_t check_config(const struct corpus_config *config, struct err *e) {
     if (config->n_files < 1)
         return err_set(e, ST_INVALID_ARGUMENT, "no data files are given");
     if (!(config->validation_fraction >= 0 && config->validation_fraction < 1))
         return err_set(e, ST_INVALID_ARGUMENT, "a validation fraction of %g is outside [0, 1)",
                        config->validation_fraction);
-    const enum tokenizer_kind kind = config->tokenizer ? tokenizer_kind_of(config->tokenizer) : config->kind;
-    assert(kind != TOKENIZER_BPE || config->tokenizer);
-    CLEANUP(corpus_closep) struct corpus *c = alloc_zeroed(1, sizeof *c);
-    CLEANUP(freep) struct scan *y = alloc_zeroed(1, sizeof *y);
-    TRY(open_files(c, config, e));
-    if (c->bytes == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s'%s empty", c->files[0].file.path,
-                       c->n_files > 1 ? " and the others are" : " is");
+    return config->n_validation && config->validation_fraction > 0
+               ? err_set(e, ST_INVALID_ARGUMENT,
+                         "the validation data have files of their own, so that no fraction is cut")
+               : ST_OK;
+}
 
-    sha256_begin(&y->sha256);
-    y->characters = kind == TOKENIZER_CHAR;
-    y->bytes = kind == TOKENIZER_BYTE;
-    uint8_t digest[SHA256_BYTES];
-    status_t st = visit(c, config, y->characters, scan_segment, y, e);
-    digest_tokenizer(&y->sha256, config->tokenizer);
-    sha256_final(&y->sha256, digest);
-    if (st != ST_OK)
-        return st;
-    sha256_hex(digest, c->sha256);
-
-    TRY(make_tokenizer(c, config, y, e));
+/* The tokens, and how many of them are for training. */
+static status_t place_tokens(struct corpus *c, const struct corpus_config *config, enum tokenizer_kind kind,
+                             const struct scan *y, struct err *e) {
     c->tokens = y->characters ? y->n : c->bytes;
+    c->train_tokens = y->characters ? y->train_n : c->train_bytes;
     if (kind == TOKENIZER_BPE)
         TRY(encode_all(c, config, e));
     else if (y->characters || c->bytes <= CORPUS_OWNED_BYTES)
         TRY(fill(c, kind, config, e));
-    c->train_tokens = (int64_t)floor((double)c->tokens * (1 - config->validation_fraction));
+    if (config->n_validation == 0)
+        c->train_tokens = (int64_t)floor((double)c->tokens * (1 - config->validation_fraction));
+    if (c->owned)
+        close_files(c);
+    return ST_OK;
+}
+
+status_t corpus_open(const struct corpus_config *config, struct corpus **ret, struct err *e) {
+    TRY(check_config(config, e));
+    const enum tokenizer_kind kind = config->tokenizer ? tokenizer_kind_of(config->tokenizer) : config->kind;
+    assert(kind != TOKENIZER_BPE || config->tokenizer);
+    CLEANUP(corpus_closep) struct corpus *c = alloc_zeroed(1, sizeof *c);
+    CLEANUP(freep) struct scan *y = alloc_zeroed(1, sizeof *y);
+    TRY(open_files(c, config, kind, e));
+    if (c->bytes == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "the data file '%s'%s empty", c->files[0].file.path,
+                       c->n_files > 1 ? " and the others are" : " is");
+    TRY(scan_all(c, config, kind, y, e));
+    TRY(make_tokenizer(c, config, y, e));
+    TRY(place_tokens(c, config, kind, y, e));
     *ret = take_ptr(&c);
     return ST_OK;
 }

@@ -5,16 +5,17 @@
  *     TRY(corpus_open(&config, &corpus, e));
  *     TRY(corpus_read(corpus, CORPUS_TRAIN, start, context + 1, window, e));
  *
- * The last validation_fraction of the tokens is for validation: training has floor(n * (1 - fraction)) tokens
- * (nanoGPT's split).
+ * Validation has the tokens of its own files, or the last validation_fraction of the tokens: training has
+ * floor(n * (1 - fraction)) tokens (nanoGPT's split).
  *
  * A byte-pair tokenizer encodes the text once, while it is opened, on `threads` threads. Files are encoded separately,
  * so no word extends over the end of a file. A line of more than 16 MiB is divided after 16 MiB, even within a word.
  *
  * Memory: tokens are in memory, 1, 2 or 4 bytes each by vocabulary; during encoding, another 32 MiB of text and 64 MiB
- * of tokens. Byte texts of more than CORPUS_OWNED_BYTES stay in their files and are read by pread(2). A bpe text with
- * more than CORPUS_OWNED_BYTES of tokens is refused: token files (token_files.h) have no such limit. Nothing is mapped,
- * so a file that shrinks while it is used is an error and not a SIGBUS.
+ * of tokens, and the texts of files that are not plain text. Byte texts of more than CORPUS_OWNED_BYTES stay in their
+ * files and are read by pread(2). A bpe text with more than CORPUS_OWNED_BYTES of tokens is refused: token files
+ * (token_files.h) have no such limit. Nothing is mapped, so a file that shrinks while it is used is an error and not a
+ * SIGBUS.
  *
  * Threads: after open a corpus does not change; any number of threads may read it. */
 #ifndef ENGINE_DATA_CORPUS_H
@@ -29,14 +30,18 @@
 #define CORPUS_OWNED_BYTES ((int64_t)1 << 30)
 
 struct roots;
+struct text_format;
 
 struct corpus_config {
     const char *const *files; /* paths of regular files, at least one */
     int n_files;
+    const char *const *validation; /* files of their own; the characters of all files make one vocabulary */
+    int n_validation;
+    const struct text_format *format;  /* of every file (text_file.h); NULL: plain text */
     const struct roots *roots;         /* that the files must lie below; NULL: anywhere */
     const struct tokenizer *tokenizer; /* borrowed until corpus_close; NULL = a new one of `kind` */
     enum tokenizer_kind kind;          /* char (of the text's characters) or byte */
-    double validation_fraction;        /* [0, 1) */
+    double validation_fraction;        /* [0, 1); 0 if there are validation files */
     int threads;                       /* that encode; 0 = 1 */
     void (*progress)(void *ctx);       /* called every few MiB while files are read; may be NULL */
     void *ctx;
@@ -54,9 +59,10 @@ CLEANUP_DEFINE(struct corpus *, corpus_close)
 
 const struct tokenizer *corpus_tokenizer(const struct corpus *c); /* lives as long as the corpus */
 int64_t corpus_tokens(const struct corpus *c, enum corpus_split split);
+size_t corpus_bytes(const struct corpus *c); /* of memory for tokens: 0 if they stay in their files */
 
-/* SHA-256 of the files' bytes in order (`cat files | sha256sum`), with a bpe tokenizer followed by its document, hex.
- * Lives as long as the corpus. */
+/* SHA-256 of the text's bytes in order (of plain text: `cat files | sha256sum`), with a bpe tokenizer followed by its
+ * document, with validation files followed by the number of the bytes before them; hex. Lives as long as the corpus. */
 const char *corpus_sha256(const struct corpus *c);
 
 /* tokens (n) = the n tokens from `start` of this split. FAILED_PRECONDITION names a file that has shrunk since open (a

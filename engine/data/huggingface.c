@@ -49,6 +49,7 @@ struct huggingface *huggingface_free(struct huggingface *h) {
 }
 
 int huggingface_vocabulary(const struct huggingface *h) { return bpe_vocabulary(h->bpe); }
+size_t huggingface_bytes(const struct huggingface *h) { return bpe_bytes(h->bpe); }
 bool huggingface_prefix_space(const struct huggingface *h) { return h->prefix_space; }
 int32_t huggingface_byte(const struct huggingface *h, uint8_t byte) { return bpe_find(h->bpe, &byte, 1); }
 

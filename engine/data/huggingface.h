@@ -31,6 +31,7 @@ CLEANUP_DEFINE(struct huggingface *, huggingface_free)
 MUST_CHECK status_t huggingface_gpt2_document(json_t *vocabulary, const char *merges, json_t **ret, struct err *e);
 
 int huggingface_vocabulary(const struct huggingface *h);
+size_t huggingface_bytes(const struct huggingface *h); /* of memory: its tokens and merges */
 /* The character of the byte alphabet for a byte. */
 uint32_t huggingface_letter(uint8_t byte);
 int32_t huggingface_byte(const struct huggingface *h, uint8_t byte); /* the token of a byte; -1 = none */

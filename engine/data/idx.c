@@ -133,7 +133,7 @@ static status_t read_idx(const struct source *source, enum source_split split, i
         return err_errno(e, "allocate an image of %zu bytes", n);
     for (int b = 0; b < B; b++) {
         const bool train = split == SOURCE_TRAIN;
-        int64_t i = sampler_start(seed, train ? SAMPLER_TRAIN : SAMPLER_VALIDATION, p->images.dim[0], first + b);
+        int64_t i = sampler_index(split, seed, p->images.dim[0], first + b);
         if (labels)
             labels[b] = p->labels[i];
         if (!images)
@@ -210,6 +210,7 @@ static status_t open_source(const struct data_config *config, const struct sourc
         return st;
     }
     struct source_info *info = &s->source.info;
+    info->memory_bytes = (size_t)(info->samples[SOURCE_TRAIN] + info->samples[SOURCE_VALIDATION]); /* labels */
     info->inputs[info->n_inputs++] = (struct source_input){ BATCH_IMAGES,
                                                             3,
                                                             { s->shape.channels, s->shape.height, s->shape.width } };

@@ -37,6 +37,14 @@ struct image_files *image_files_free(struct image_files *f) {
     return NULL;
 }
 
+size_t image_files_bytes(const struct image_files *f) {
+    enum { HEAP_BLOCK = 24 }; /* what malloc adds to a name: its own head, and the rest of the last 16 bytes */
+    size_t bytes = (size_t)f->n * sizeof *f->files;
+    for (int64_t i = 0; i < f->n; i++)
+        bytes += strlen(f->files[i].path) + HEAP_BLOCK;
+    return bytes;
+}
+
 static bool is_image_name(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot && (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);

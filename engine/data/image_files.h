@@ -36,6 +36,9 @@ MUST_CHECK status_t image_files_of_classes(const struct roots *roots, const char
 MUST_CHECK status_t image_files_search(const struct roots *roots, const char *path, struct image_files **ret,
                                        struct err *e);
 
+/* Of memory: the names, and the list. */
+size_t image_files_bytes(const struct image_files *f);
+
 struct image_files *image_files_free(struct image_files *f);
 CLEANUP_DEFINE(struct image_files *, image_files_free)
 

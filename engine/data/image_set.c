@@ -150,6 +150,12 @@ status_t image_set_open(struct image_files *folder, int size, int channels, cons
     return ST_OK;
 }
 
+size_t image_set_bytes(const struct image_set *p) {
+    if (!p)
+        return 0;
+    return image_files_bytes(p->folder) + (p->cached ? (size_t)p->folder->n * p->bytes : 0);
+}
+
 size_t image_set_buffer_bytes(const struct image_set *p) { return p->cached ? 0 : p->bytes; }
 
 status_t image_set_read(const struct image_set *p, int64_t i, uint8_t *buffer, const uint8_t **ret, struct err *e) {

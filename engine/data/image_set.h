@@ -22,6 +22,9 @@ const struct image_files *image_set_files(const struct image_set *p);
 
 enum { IMAGE_SET_READERS = 4 }; /* threads of a loader if images are decoded when they are read */
 
+/* Of memory: the pixels in the cache, and the list of files. NULL: 0. */
+size_t image_set_bytes(const struct image_set *p);
+
 /* Bytes of the buffer for image_set_read: one image's, or 0 if all are in the cache. */
 size_t image_set_buffer_bytes(const struct image_set *p);
 

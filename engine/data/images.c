@@ -27,7 +27,7 @@ static status_t read_images(const struct source *s, enum source_split split, int
         return err_errno(e, "allocate an image of %zu bytes", bytes);
     for (int b = 0; b < B; b++) {
         const bool train = split == SOURCE_TRAIN;
-        int64_t i = sampler_start(seed, train ? SAMPLER_TRAIN : SAMPLER_VALIDATION, s->info.samples[split], first + b);
+        int64_t i = sampler_index(split, seed, s->info.samples[split], first + b);
         if (labels)
             labels[b] = image_set_files(p)->files[i].label;
         if (!images)
@@ -111,6 +111,7 @@ static status_t open_source(const struct data_config *config, const struct sourc
         return st;
     }
     struct source_info *info = &m->source.info;
+    info->memory_bytes = image_set_bytes(m->splits[SOURCE_TRAIN]) + image_set_bytes(m->splits[SOURCE_VALIDATION]);
     info->reading_threads = image_set_buffer_bytes(m->splits[SOURCE_TRAIN]) ? IMAGE_SET_READERS : 1;
     info->inputs[info->n_inputs++] = (struct source_input){ BATCH_IMAGES,
                                                             3,

@@ -27,7 +27,7 @@ struct buffer {
 struct loader {
     const struct source *source;
     struct loader_memory memory;
-    int64_t seed, first_step, steps;
+    int64_t seed, first_step, steps, first_sample;
     int global_batch, micro_batch, n_micro_batches;
     int *micro_batches;
 
@@ -46,10 +46,9 @@ struct loader {
 };
 
 static status_t make_batch(const struct loader *l, int64_t i, const struct batch *to, struct err *e) {
-    int64_t step = l->first_step + i / l->n_micro_batches;
-    int k = l->micro_batches[i % l->n_micro_batches];
-    return source_read(l->source, SOURCE_TRAIN, l->seed, step * l->global_batch + (int64_t)k * l->micro_batch,
-                       l->micro_batch, to, e);
+    const int64_t step = i / l->n_micro_batches, k = l->micro_batches[i % l->n_micro_batches];
+    const int64_t first = l->first_sample + step * l->global_batch + k * l->micro_batch;
+    return source_read(l->source, SOURCE_TRAIN, l->seed, first, l->micro_batch, to, e);
 }
 
 /* Keeps the failure of the earliest batch. */
@@ -166,6 +165,7 @@ status_t loader_open(const struct loader_config *config, struct loader **ret, st
     l->source = config->source;
     l->seed = config->seed;
     l->first_step = config->first_step;
+    l->first_sample = config->first_sample;
     l->steps = config->steps;
     l->global_batch = config->global_batch;
     l->micro_batch = config->micro_batch;

@@ -5,9 +5,9 @@
  *     TRY(loader_open(&config, &loader, e));
  *     for each step, for each k of mine:  TRY(loader_next(loader, step, k, &batch, e));     // batch.of[BATCH_TOKENS]
  *
- * Sample j of micro-batch k of a step is sample number step * global_batch + k * micro_batch + j of the source's
- * training split: the layout changes which rank makes a batch, never its content. Batches outside this order
- * (validation, a step that is run again) are read with source_read.
+ * Sample j of micro-batch k of a step is sample number first_sample + (step - first_step) * global_batch
+ * + k * micro_batch + j of the source's training split: the layout changes which rank makes a batch, never its content.
+ * Batches outside this order (validation, a step that is run again) are read with source_read.
  *
  * Threads: one thread calls loader_next; the loader has its own threads that make batches, fewer than LOADER_RING
  * batches ahead. */
@@ -37,6 +37,7 @@ struct loader_config {
     const int *micro_batches;      /* this rank's k of each step, in the order of the calls; copied */
     int n_micro_batches;           /* >= 1 */
     int64_t first_step, steps;     /* steps first_step .. steps - 1, in order */
+    int64_t first_sample;          /* of first_step */
     unsigned inputs;               /* bit i: batch input i is requested; 0 = all that the source has */
     int threads;                   /* that make batches, at most LOADER_RING; 0 = loader_threads */
     int valid;                     /* batches that stay valid, including the newest; 0 = 1 */

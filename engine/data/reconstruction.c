@@ -55,8 +55,7 @@ static status_t read_sample(const struct reconstruction *m, enum source_split sp
     if (!reference && !y)
         return ST_OK;
     const uint8_t *pixels;
-    int64_t i = sampler_start(seed, split == SOURCE_TRAIN ? SAMPLER_TRAIN : SAMPLER_VALIDATION,
-                              m->source.info.samples[split], number);
+    int64_t i = sampler_index(split, seed, m->source.info.samples[split], number);
     float *image = reference ? reference + (size_t)b * n : w->image;
     TRY(image_set_read(m->splits[split], i, w->pixels, &pixels, e));
     image_to_floats(&m->shape, pixels, (struct image_view){ 0 }, 1 / 255.0f, 0, image);
@@ -142,6 +141,7 @@ static status_t open_source(const struct data_config *config, const struct sourc
     }
     const int64_t N = m->shape.height;
     struct source_info *info = &m->source.info;
+    info->memory_bytes = image_set_bytes(m->splits[SOURCE_TRAIN]) + image_set_bytes(m->splits[SOURCE_VALIDATION]);
     info->reading_threads = image_set_buffer_bytes(m->splits[SOURCE_TRAIN]) ? IMAGE_SET_READERS : 1;
     info->inputs[info->n_inputs++] = (struct source_input){ BATCH_MEASUREMENTS, 3, { 2, N, N } };
     info->inputs[info->n_inputs++] = (struct source_input){ BATCH_MASK, 3, { 1, N, N } };

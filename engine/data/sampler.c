@@ -36,6 +36,13 @@ int64_t sampler_permute(int64_t seed, int64_t epoch, enum sampler_stream stream,
     return (int64_t)x;
 }
 
-int64_t sampler_start(int64_t seed, enum sampler_stream stream, int64_t n, int64_t sample) {
-    return sampler_permute(seed, sample / n, stream, n, sample % n);
+int64_t sampler_index(enum source_split split, int64_t seed, int64_t n, int64_t sample) {
+    return split == SOURCE_TRAIN ? sampler_permute(seed, sample / n, SAMPLER_ORDER, n, sample % n) : sample % n;
+}
+
+int64_t sampler_offset(int64_t seed, int64_t epoch, int context) {
+    if (epoch == 0)
+        return 0;
+    const int64_t round = (epoch - 1) / context;
+    return sampler_permute(seed, round, SAMPLER_OFFSET, context, (epoch - 1) % context);
 }

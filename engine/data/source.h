@@ -11,7 +11,8 @@
  * Sample number i of a split (training or validation) is always the same. Its window or image comes from the computed
  * permutation of sampler.h, and its random values (crop, flip, noise, mask) from a counter-based generator keyed by
  * (seed, split, i). There is no state, so every layout, number of threads and resume gets the same batches. Training
- * samples are numbered over the whole job; validation samples from 0 at every evaluation, without augmentation.
+ * samples are numbered over the whole job; validation samples from 0 at every evaluation, in order, without
+ * augmentation. They do not depend on the seed, so that jobs with different seeds are judged on the same samples.
  *
  * Threads: after open, any number of threads may read one source. */
 #ifndef ENGINE_DATA_SOURCE_H
@@ -46,6 +47,10 @@ const struct data_kind *data_kind_find(const char *name);
 struct data_text {
     const char *const *files;
     int n_files;
+    const char *const *validation; /* files of their own, with validation_fraction 0 */
+    int n_validation;
+    int format;                    /* enum text_form (text_file.h) */
+    const char *document, *separator; /* as in struct text_format */
     const char *tokenizer;      /* "char", "byte", or a path for tokenizer_open */
     double validation_fraction; /* the end of the text, [0, 1); 0 = no validation */
 };
@@ -135,6 +140,7 @@ struct source_info {
     int vocabulary;                    /* text and tokens: tokens are 0 .. vocabulary - 1; else 0 */
     int classes;                       /* images and idx: labels are 0 .. classes - 1; else 0 */
     int reading_threads;               /* recommended for a loader: 1, or more if every read decodes images */
+    size_t memory_bytes;               /* that the source holds: tokens, pixels, labels, names of files, a tokenizer */
     const struct tokenizer *tokenizer; /* NULL if there is none; lives as long as the source */
     char sha256[SOURCE_SHA256_HEX];    /* of the data, hex: compared by a gang, stored in checkpoints */
 };

@@ -2,6 +2,7 @@
 #include "base/alloc.h"
 #include "engine/data/corpus.h"
 #include "engine/data/source_kind.h"
+#include "engine/data/text_file.h"
 #include "engine/data/windows.h"
 
 #include <errno.h>
@@ -33,8 +34,14 @@ static status_t open_text(struct text *t, const struct data_config *config, cons
     bool byte = strcmp(name, "byte") == 0;
     if (!byte && strcmp(name, "char") != 0)
         TRY(tokenizer_open(config->roots, name, &t->tokenizer, e));
+    const struct text_format format = { .form = (enum text_form)text->format,
+                                        .document = text->document,
+                                        .separator = text->separator };
     struct corpus_config c = { .files = text->files,
                                .n_files = text->n_files,
+                               .validation = text->validation,
+                               .n_validation = text->n_validation,
+                               .format = &format,
                                .roots = config->roots,
                                .tokenizer = t->tokenizer,
                                .kind = byte ? TOKENIZER_BYTE : TOKENIZER_CHAR,
@@ -50,14 +57,16 @@ static status_t open_source(const struct data_config *config, const struct sourc
     struct text *t = alloc_zeroed(1, sizeof *t);
     status_t st = open_text(t, config, options, e);
     if (st == ST_OK) {
-        struct token_store store = { .ctx = t,
-                                     .tokens = { corpus_tokens(t->corpus, CORPUS_TRAIN),
-                                                 corpus_tokens(t->corpus, CORPUS_VALIDATION) },
-                                     .vocabulary = tokenizer_vocabulary(corpus_tokenizer(t->corpus)),
-                                     .tokenizer = corpus_tokenizer(t->corpus),
-                                     .sha256 = corpus_sha256(t->corpus),
-                                     .read = read_text,
-                                     .close = close_text };
+        struct token_store store = {
+            .ctx = t,
+            .tokens = { corpus_tokens(t->corpus, CORPUS_TRAIN), corpus_tokens(t->corpus, CORPUS_VALIDATION) },
+            .vocabulary = tokenizer_vocabulary(corpus_tokenizer(t->corpus)),
+            .tokenizer = corpus_tokenizer(t->corpus),
+            .sha256 = corpus_sha256(t->corpus),
+            .memory_bytes = corpus_bytes(t->corpus) + tokenizer_bytes(corpus_tokenizer(t->corpus)),
+            .read = read_text,
+            .close = close_text
+        };
         st = windows_open(&store, options->context, ret, e);
     }
     if (st != ST_OK)
@@ -65,9 +74,15 @@ static status_t open_source(const struct data_config *config, const struct sourc
     return st;
 }
 
+static const char *const FORMS[] = TEXT_FORMS;
+
 static const struct member MEMBERS[] = {
     MEMBER_PATH(struct data_text, tokenizer, MEMBER_FILE_OR_FOLDER),
     MEMBER_FILES(struct data_text, files, n_files),
+    MEMBER_FILES(struct data_text, validation, n_validation),
+    MEMBER_CHOICE(struct data_text, format, FORMS),
+    MEMBER_TEXT(struct data_text, document),
+    MEMBER_TEXT(struct data_text, separator),
     MEMBER_REAL(struct data_text, validation_fraction),
 };
 

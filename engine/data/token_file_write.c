@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,10 +52,14 @@ static status_t put_header(const struct writing *w, struct err *e) {
 
 static status_t write_all(struct writing *w, const struct token_file_text *text, struct err *e) {
     const struct encode_options options = { .tokenizer = text->tokenizer, .threads = text->threads };
+    CLEANUP(freep) char *path = alloc_copy_text(w->path);
+    const struct text_format format = {
+        .form = text->form, .document = text->document, .separator = text->separator, .folder = dirname(path)
+    };
     TRY(put_header(w, e)); /* written again below, when the number of tokens is known */
     for (int i = 0; i < text->n_files; i++) {
         struct data_file f;
-        status_t st = data_file_open(&f, "data file", NULL, text->files[i], e);
+        status_t st = text_file_open(&f, &format, NULL, text->files[i], e);
         if (st == ST_OK)
             st = encode_file(&f, &options, put, w, e);
         data_file_close(&f);

@@ -155,6 +155,14 @@ const char *tokenizer_huggingface(const struct tokenizer *t) { return t->documen
 
 enum tokenizer_kind tokenizer_kind_of(const struct tokenizer *t) { return t->kind; }
 int tokenizer_vocabulary(const struct tokenizer *t) { return t->vocabulary; }
+
+size_t tokenizer_bytes(const struct tokenizer *t) {
+    if (!t)
+        return 0;
+    const size_t points = t->code_points ? (size_t)t->vocabulary * sizeof *t->code_points : 0;
+    return points + (t->bpe ? huggingface_bytes(t->bpe) : 0) + (t->document ? strlen(t->document) : 0);
+}
+
 const uint32_t *tokenizer_code_points(const struct tokenizer *t) { return t->code_points; }
 
 int32_t tokenizer_token(const struct tokenizer *t, uint32_t unit) {

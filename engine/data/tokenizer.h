@@ -42,6 +42,7 @@ CLEANUP_DEFINE(struct tokenizer *, tokenizer_free)
 
 enum tokenizer_kind tokenizer_kind_of(const struct tokenizer *t);
 int tokenizer_vocabulary(const struct tokenizer *t); /* tokens are 0 .. vocabulary - 1 */
+size_t tokenizer_bytes(const struct tokenizer *t);   /* of memory; t may be NULL */
 
 /* The text of a bpe tokenizer's tokenizer.json, in one line, for exports; NULL for the other kinds.
  * Lives as long as the tokenizer. */

@@ -84,6 +84,7 @@ static status_t open_source(const struct data_config *config, const struct sourc
                                      .vocabulary = t->vocabulary,
                                      .tokenizer = t->tokenizer,
                                      .sha256 = t->sha256,
+                                     .memory_bytes = tokenizer_bytes(t->tokenizer),
                                      .read = read_tokens,
                                      .close = close_tokens };
         st = windows_open(&store, options->context, ret, e);

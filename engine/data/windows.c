@@ -29,14 +29,22 @@ static status_t too_short(const struct source *s, enum source_split split, struc
                    validation == 1 ? "is" : "are", validation, validation == 1 ? "" : "s", w->context, w->context + 1);
 }
 
+/* The windows of an epoch lie end to end behind the epoch's offset. Where the offset leaves too few tokens for the last
+ * one, it ends with the text and overlaps its neighbour. */
+static int64_t window_start(const struct windows *w, enum source_split split, int64_t seed, int64_t sample) {
+    const int64_t n = w->source.info.samples[split], last = w->store.tokens[split] - w->context - 1;
+    const int64_t offset = split == SOURCE_TRAIN ? sampler_offset(seed, sample / n, w->context) : 0;
+    const int64_t start = offset + sampler_index(split, seed, n, sample) * w->context;
+    return start < last ? start : last;
+}
+
 static status_t read_windows(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
                              const struct batch *to, struct err *e) {
     const struct windows *w = (const struct windows *)s;
     const int64_t T = w->context;
     int32_t *tokens = to->of[BATCH_TOKENS], *targets = to->of[BATCH_TARGETS];
-    enum sampler_stream stream = split == SOURCE_TRAIN ? SAMPLER_TRAIN : SAMPLER_VALIDATION;
     for (int b = 0; b < B; b++) {
-        int64_t start = sampler_start(seed, stream, s->info.samples[split], first + b);
+        const int64_t start = window_start(w, split, seed, first + b);
         if (tokens)
             TRY(w->store.read(w->store.ctx, split, start, w->context, tokens + b * T, e));
         if (targets && !tokens) {
@@ -68,10 +76,11 @@ status_t windows_open(const struct token_store *store, int context, struct sourc
     info->n_inputs = 2;
     info->vocabulary = store->vocabulary;
     info->tokenizer = store->tokenizer;
+    info->memory_bytes = store->memory_bytes;
     snprintf(info->sha256, sizeof info->sha256, "%s", store->sha256);
     for (int split = 0; split < SOURCE_SPLITS; split++) {
         info->tokens[split] = store->tokens[split];
-        info->samples[split] = store->tokens[split] > context ? store->tokens[split] - context : 0;
+        info->samples[split] = store->tokens[split] > 0 ? (store->tokens[split] - 1) / context : 0;
     }
     if (info->samples[SOURCE_TRAIN] == 0) {
         status_t st = too_short(&w->source, SOURCE_TRAIN, e);

@@ -1,5 +1,7 @@
-/* A source over a long sequence of tokens: a sample is a window of context + 1 adjacent tokens at any start (nanoGPT's
- * windows); its tokens are the first context of them, its targets the last. Private to this folder. */
+/* A source over a long sequence of tokens. A sample is a window of context + 1 adjacent tokens: its tokens are the
+ * first `context` of them, its targets the last. A split of n tokens has (n - 1) / context windows, which lie end to
+ * end: each token is a target once in an epoch, except for less than `context` at either end. Private to this
+ * folder. */
 #ifndef ENGINE_DATA_WINDOWS_H
 #define ENGINE_DATA_WINDOWS_H
 
@@ -12,6 +14,7 @@ struct token_store {
     int vocabulary;
     const struct tokenizer *tokenizer; /* of ctx; may be NULL */
     const char *sha256;
+    size_t memory_bytes; /* of ctx */
     /* tokens (n) = the n tokens from `start` of this split. */
     status_t (*read)(const void *ctx, enum source_split split, int64_t start, int n, int32_t *tokens, struct err *e);
     void (*close)(void *ctx);
