@@ -35,7 +35,8 @@ struct received_part {
 struct gathering {
     const struct checkpoint_writer_config *config;
     const struct checkpoint_snapshot *snapshot;
-    int64_t *base; /* (n_tensors + 1) the number of a tensor's first chunk */
+    const digest_t *const *chunks; /* by segment; NULL: computed from the snapshot's data */
+    int64_t *base;                 /* (n_tensors + 1) the number of a tensor's first chunk */
     struct sha256 sha256;
     digest_t *digests;
     int tensor;
@@ -57,8 +58,20 @@ static struct part_head part_of(const struct gathering *g, int i, int64_t begin,
                                min64((to - base) * CHECKPOINT_CHUNK_ELEMENTS, p->first + p->count) - at };
 }
 
+/* Of the blob, so that it is allocated once. */
+static size_t blob_bytes(const struct gathering *g, int64_t begin, int64_t end) {
+    size_t bytes = sizeof g->snapshot->step;
+    for (int i = 0; i < g->snapshot->n_segments; i++) {
+        const struct part_head head = part_of(g, i, begin, end);
+        if (head.count > 0)
+            bytes += sizeof head + (size_t)digest_chunks(head.count) * sizeof(digest_t);
+    }
+    return bytes;
+}
+
 static status_t write_blob(const struct gathering *g, int64_t begin, int64_t end, struct bytes *blob, struct err *e) {
     const struct checkpoint_snapshot *s = g->snapshot;
+    TRY(bytes_reserve(blob, blob_bytes(g, begin, end), e));
     TRY(bytes_append(blob, &s->step, sizeof s->step, e));
     for (int i = 0; i < s->n_segments; i++) {
         const struct part_head head = part_of(g, i, begin, end);
@@ -67,8 +80,11 @@ static status_t write_blob(const struct gathering *g, int64_t begin, int64_t end
         const size_t bytes = (size_t)digest_chunks(head.count) * sizeof(digest_t);
         TRY(bytes_append(blob, &head, sizeof head, e));
         TRY(bytes_reserve(blob, bytes, e));
-        digest_data(s->data[i] + (head.first - s->segments[i].first), head.count,
-                    (digest_t *)(void *)(blob->data + blob->len));
+        const int64_t at = head.first - s->segments[i].first;
+        if (g->chunks)
+            memcpy(blob->data + blob->len, g->chunks[i] + at / CHECKPOINT_CHUNK_ELEMENTS, bytes);
+        else
+            digest_data(s->data[i] + at, head.count, (digest_t *)(void *)(blob->data + blob->len));
         blob->len += bytes;
     }
     return ST_OK;
@@ -142,7 +158,7 @@ static status_t join(struct gathering *g, const struct received_part *list, int 
 static status_t read_blobs(struct gathering *g, const struct bytes *all, int64_t end, struct err *e) {
     size_t capacity = 0;
     for (int r = 0; r < g->config->world_size; r++)
-        capacity += all[r].len / sizeof(struct part_head);
+        capacity += all[r].len / (sizeof(struct part_head) + sizeof(digest_t)); /* a part has a chunk or more */
     CLEANUP(freep) struct received_part *list = alloc_zeroed(capacity + 1, sizeof *list);
     int n = 0;
     for (int r = 0; r < g->config->world_size; r++)
@@ -161,9 +177,12 @@ static status_t gather_batch(struct gathering *g, int64_t begin, int64_t batch, 
     for (int r = 0; r < c->world_size; r++)
         bytes_init(&all[r], max_blob_bytes(batch));
     status_t st = write_blob(g, begin, begin + batch, &mine, e);
-    if (st == ST_OK)
-        st = c->world_size > 1 ? c->exchange(c->exchange_ctx, mine.data, mine.len, all, e)
-                               : bytes_append(&all[0], mine.data, mine.len, e);
+    if (st == ST_OK && c->world_size > 1) {
+        st = c->exchange(c->exchange_ctx, mine.data, mine.len, all, e);
+    } else if (st == ST_OK) {
+        all[0] = mine;
+        bytes_init(&mine, 0);
+    }
     st = st == ST_OK ? read_blobs(g, all, begin + batch, e)
                      : err_prefix(e, st, "exchange the digests of step %lld: ", (long long)g->snapshot->step);
     bytes_done(&mine);
@@ -174,11 +193,12 @@ static status_t gather_batch(struct gathering *g, int64_t begin, int64_t batch, 
 }
 
 status_t gather_digests(const struct checkpoint_writer_config *config, const struct checkpoint_snapshot *snapshot,
-                        int64_t batch, digest_t *digests, char weights_sha256[SHA256_HEX], struct err *e) {
+                        const digest_t *const *chunks, int64_t batch, digest_t *digests,
+                        char weights_sha256[SHA256_HEX], struct err *e) {
     CLEANUP(freep) int64_t *base = alloc_zeroed((size_t)snapshot->n_tensors + 1, sizeof *base);
     for (int i = 0; i < snapshot->n_tensors; i++)
         base[i + 1] = base[i] + digest_chunks(checkpoint_tensor_elements(&snapshot->tensors[i]));
-    struct gathering g = { .config = config, .snapshot = snapshot, .base = base, .digests = digests };
+    struct gathering g = { .config = config, .snapshot = snapshot, .chunks = chunks, .base = base, .digests = digests };
     sha256_begin(&g.sha256);
     status_t st = ST_OK;
     for (int64_t at = 0; at < base[snapshot->n_tensors] && st == ST_OK; at += batch)
@@ -186,4 +206,12 @@ status_t gather_digests(const struct checkpoint_writer_config *config, const str
     if (st == ST_OK)
         digest_weights(snapshot->tensors, (const digest_t *)digests, snapshot->n_tensors, weights_sha256);
     return st;
+}
+
+size_t checkpoint_digest_bytes(size_t state_bytes, size_t own_bytes, int world_size) {
+    const size_t chunk = CHECKPOINT_CHUNK_ELEMENTS * sizeof(float), batch = (size_t)GATHER_BATCH * chunk;
+    const size_t whole = state_bytes < batch ? state_bytes : batch, own = own_bytes < whole ? own_bytes : whole;
+    const size_t digests = whole / chunk * sizeof(digest_t);
+    const size_t list = digests / (sizeof(struct part_head) + sizeof(digest_t)) * sizeof(struct received_part);
+    return digests + list + (world_size > 1 ? own / chunk * sizeof(digest_t) : 0);
 }

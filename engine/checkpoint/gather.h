@@ -8,12 +8,14 @@
 /* Chunks that one exchange covers: 8 MiB of digests, for 1 GiB of state. */
 #define GATHER_BATCH ((int64_t)1 << 18)
 
-/* Digests this rank's segments, exchanges the digests batch by batch (`batch` chunks of the whole state at a time, the
- * same on every rank: GATHER_BATCH, or less in a test), proves that the ranks' segments cover every tensor exactly
- * once, and sets digests (n_tensors) and the weights' digest, hex. All ranks must call it together. Memory: one batch.
- * INTERNAL: the segments have a gap or an overlap, which is a bug on some rank; errors of the exchange are returned. */
+/* For writers, and for readers that prove the files of a checkpoint between them. Digests this rank's segments (chunks:
+ * the digests of the segments' chunks if they are known, else NULL), exchanges the digests batch by batch (`batch`
+ * chunks of the whole state at a time, the same on every rank: GATHER_BATCH, or less in a test), proves that the ranks'
+ * segments cover every tensor exactly once, and sets digests (n_tensors) and the weights' digest, hex. All ranks must
+ * call it together. Memory: one batch. INTERNAL: the segments have a gap or an overlap, which is a bug on some rank;
+ * errors of the exchange are returned. */
 MUST_CHECK status_t gather_digests(const struct checkpoint_writer_config *config,
-                                   const struct checkpoint_snapshot *snapshot, int64_t batch, digest_t *digests,
-                                   char weights_sha256[SHA256_HEX], struct err *e);
+                                   const struct checkpoint_snapshot *snapshot, const digest_t *const *chunks,
+                                   int64_t batch, digest_t *digests, char weights_sha256[SHA256_HEX], struct err *e);
 
 #endif

@@ -68,6 +68,8 @@ status_t manifest_write(const struct manifest *m, struct bytes *ret, struct err 
     json_t *tensors = json_array(), *norms = json_array();
     int bad = json_object_set_new(root, "loss_scale", json_real(m->loss_scale));
     bad |= json_object_set_new(root, "growth_count", json_integer(m->growth_count));
+    bad |= json_object_set_new(root, "samples", json_integer(m->samples));
+    bad |= json_object_set_new(root, "not_finite", json_integer(m->not_finite));
     bad |= json_object_set_new(root, "spike_norms", norms);
     for (int i = 0; i < m->n_spike_norms; i++)
         bad |= json_array_append_new(norms, json_real(m->spike_norms[i]));
@@ -234,6 +236,11 @@ static status_t get_norms(json_t *root, struct manifest *m, struct err *e) {
     return ST_OK;
 }
 
+/* A count that early files do not have. */
+static status_t get_later_int(json_t *root, const char *name, int64_t *ret, struct err *e) {
+    return json_object_get(root, name) ? get_int(root, name, 0, INT64_MAX, ret, e) : ST_OK;
+}
+
 status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struct err *e) {
     CLEANUP(json_decrefp) json_t *root = NULL;
     TRY(get_root(text, n, MANIFEST_FORMAT, &root, e));
@@ -244,8 +251,9 @@ status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struc
     TRY(get_int(root, "updates", 0, INT64_MAX, &m->updates, e));
     /* Early files lack it. */
     m->skipped = m->step > m->updates ? m->step - m->updates : 0;
-    if (json_object_get(root, "skipped"))
-        TRY(get_int(root, "skipped", 0, INT64_MAX, &m->skipped, e));
+    TRY(get_later_int(root, "skipped", &m->skipped, e));
+    TRY(get_later_int(root, "samples", &m->samples, e));
+    TRY(get_later_int(root, "not_finite", &m->not_finite, e));
     TRY(get_number(json_object_get(root, "loss_scale"), "loss_scale", &m->loss_scale, e));
     TRY(get_int(root, "growth_count", 0, INT64_MAX, &m->growth_count, e));
     TRY(get_norms(root, m, e));

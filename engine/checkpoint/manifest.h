@@ -1,9 +1,9 @@
 /* The two JSON files of a checkpoint, as structs, read and written.
  *
  * manifest.json (of the whole checkpoint):
- *   format "trainyard-checkpoint-2", step, updates, skipped (absent in early files: 0), loss_scale,
- *   growth_count, spike_norms, world_size, numerics_id, data_sha256, weights_sha256, layout, tokenizer, spec,
- *   tensors: [{name, dtype "F32", shape, sha256}], self_sha256
+ *   format "trainyard-checkpoint-2", step, updates, skipped, samples, not_finite (early files lack some of
+ *   these three: 0), loss_scale, growth_count, spike_norms, world_size, numerics_id, data_sha256, weights_sha256,
+ *   layout, tokenizer, spec, tensors: [{name, dtype "F32", shape, sha256}], self_sha256
  * rank-<r>.json (of one safetensors file):
  *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256, record (absent if ""),
  *   pieces: [{name, dtype "F32", shape, first, count}], self_sha256
@@ -20,7 +20,7 @@
 
 /* Texts are borrowed by manifest_write and owned after manifest_parse. */
 struct manifest {
-    int64_t step, updates, skipped;
+    int64_t step, updates, skipped, samples, not_finite;
     double loss_scale; /* fp16's; 0 = none */
     int64_t growth_count;
     const double *spike_norms; /* (n_spike_norms), oldest first */

@@ -2,10 +2,9 @@
  *
  *   1. read_manifest: its own checksum, then its format
  *   2. open_rank, for each rank that wrote: the table's checksum and format; its step, rank and world size must be the
- *      manifest's. Then the data file: its size, its header, and that its tensors are the segments of the table. Then
- *      all its bytes once, which gives the file's SHA-256 (compared with the table) and the digests of all chunks
- *   3. verify_tensors: the segments of all ranks, sorted by position, must cover every tensor exactly once, and their
- *      chunk digests must give the tensor's digest in the manifest; the tensors' digests must give weights_sha256
+ *      manifest's. Then the data file: its size, its header, and that its tensors are the segments of the table
+ *   3. reader_prove (reader_proof.c): the segments of all ranks cover every tensor exactly once; the bytes of the files
+ *      have the SHA-256 of the tables, and give the manifest's digests
  *
  * A file of another checkpoint, or a matching pair of files of another checkpoint, does not pass step 3.
  * checkpoint_reader_read then looks up the segments that overlap a range and reads them. */
@@ -15,8 +14,7 @@
 #include "base/file.h"
 #include "base/roots.h"
 #include "engine/checkpoint/checksummed.h"
-#include "engine/checkpoint/manifest.h"
-#include "engine/checkpoint/safetensors.h"
+#include "engine/checkpoint/reader_state.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -26,34 +24,15 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { READ_BYTES = 1 << 20 };
-
-/* A segment of a tensor and its position in a file. */
-struct stored_segment {
-    int tensor, rank;
-    int64_t first, count, offset; /* offset: bytes, in that rank's safetensors file */
-    const digest_t *chunks;       /* valid until the checkpoint is verified */
-};
-
-struct checkpoint_reader {
-    char directory[PATH_MAX];
-    struct checkpoint_reader_options options;
-    struct manifest *manifest;
-    struct checkpoint_info info;
-    struct rank_table **tables;      /* (world_size) */
-    int *fds;                        /* (world_size) */
-    struct stored_segment *segments; /* sorted by tensor and first */
-    int n_segments, capacity;
-    digest_t *
-        *chunks; /* (world_size) of the segments of each rank's file, in its order; until the checkpoint is verified */
-    unsigned char *buffer; /* (READ_BYTES) */
-};
-
-static void free_chunks(struct checkpoint_reader *r) {
-    for (int i = 0; r->chunks && i < r->manifest->world_size; i++)
+static void free_proof(struct checkpoint_reader *r) {
+    for (int i = 0; r->chunks && i < r->manifest->world_size; i++) {
         free(r->chunks[i]);
+        safetensors_free(r->headers[i]);
+    }
     free(r->chunks);
+    free(r->headers);
     r->chunks = NULL;
+    r->headers = NULL;
 }
 
 struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r) {
@@ -65,7 +44,7 @@ struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r) {
         if (r->fds && r->fds[i] >= 0)
             close(r->fds[i]);
     }
-    free_chunks(r);
+    free_proof(r);
     free(r->tables);
     free(r->fds);
     free(r->segments);
@@ -75,67 +54,22 @@ struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r) {
     return NULL;
 }
 
-static void report_progress(const struct checkpoint_reader *r) {
-    if (r->options.progress)
-        r->options.progress(r->options.ctx);
-}
-
-static status_t in_file(const struct checkpoint_reader *r, const char *name, status_t st, struct err *e) {
-    return err_prefix(e, st, "'%s/%s': ", r->directory, name);
-}
-
-static status_t open_file(const struct checkpoint_reader *r, const char *name, int *ret_fd, int64_t *ret_bytes,
-                          struct err *e) {
-    char path[PATH_MAX + CHECKPOINT_FILE_BYTES];
-    snprintf(path, sizeof path, "%s/%s", r->directory, name);
-    CLEANUP(closep) int fd = -1;
-    struct stat st;
-    status_t opened = roots_open(r->options.roots, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK, &fd, e);
-    if (opened != ST_OK)
-        return opened;
-    if (fstat(fd, &st) < 0)
-        return err_unreadable(e, "open '%s/%s'", r->directory, name);
-    if (!S_ISREG(st.st_mode))
-        return in_file(r, name, err_set(e, ST_DATA_LOSS, "it is not a regular file"), e);
-    *ret_bytes = st.st_size;
-    *ret_fd = take_fd(&fd);
-    return ST_OK;
-}
-
-/* Exactly n bytes from `at`. */
-static status_t read_at(const struct checkpoint_reader *r, const char *name, int fd, int64_t at, void *to, size_t n,
-                        struct err *e) {
-    for (char *p = to; n;) {
-        ssize_t k = pread(fd, p, n, at);
-        if (k < 0 && errno == EINTR)
-            continue;
-        if (k < 0)
-            return err_unreadable(e, "read '%s/%s'", r->directory, name);
-        if (k == 0)
-            return in_file(r, name, err_set(e, ST_DATA_LOSS, "it ends at byte %lld", (long long)at), e);
-        p += k;
-        at += k;
-        n -= (size_t)k;
-    }
-    return ST_OK;
-}
-
 /* The text of a JSON file whose checksum is right. */
 static status_t read_checksummed(const struct checkpoint_reader *r, const char *name, struct bytes *ret,
                                  struct err *e) {
     CLEANUP(closep) int fd = -1;
     int64_t size;
-    TRY(open_file(r, name, &fd, &size, e));
+    TRY(reader_open_file(r, name, &fd, &size, e));
     if (size > (int64_t)CHECKPOINT_JSON_BYTES)
-        return in_file(r, name,
-                       err_set(e, ST_DATA_LOSS, "it has %lld bytes (at most %zu are allowed)", (long long)size,
-                               CHECKPOINT_JSON_BYTES),
-                       e);
+        return reader_in_file(r, name,
+                              err_set(e, ST_DATA_LOSS, "it has %lld bytes (at most %zu are allowed)", (long long)size,
+                                      CHECKPOINT_JSON_BYTES),
+                              e);
     TRY(bytes_reserve(ret, (size_t)size, e));
-    TRY(read_at(r, name, fd, 0, ret->data, (size_t)size, e));
+    TRY(reader_read_at(r, name, fd, 0, ret->data, (size_t)size, e));
     ret->len = (size_t)size;
     status_t st = checksummed_check(ret->data, ret->len, e);
-    return st == ST_OK ? ST_OK : in_file(r, name, st, e);
+    return st == ST_OK ? ST_OK : reader_in_file(r, name, st, e);
 }
 
 static status_t read_manifest(struct checkpoint_reader *r, struct err *e) {
@@ -143,7 +77,7 @@ static status_t read_manifest(struct checkpoint_reader *r, struct err *e) {
     bytes_init(&text, CHECKPOINT_JSON_BYTES);
     TRY(read_checksummed(r, CHECKPOINT_MANIFEST, &text, e));
     const status_t st = manifest_parse(text.data, text.len, &r->manifest, e);
-    return st == ST_OK ? ST_OK : in_file(r, CHECKPOINT_MANIFEST, st, e);
+    return st == ST_OK ? ST_OK : reader_in_file(r, CHECKPOINT_MANIFEST, st, e);
 }
 
 static status_t read_table(struct checkpoint_reader *r, int rank, struct err *e) {
@@ -154,10 +88,10 @@ static status_t read_table(struct checkpoint_reader *r, int rank, struct err *e)
     TRY(read_checksummed(r, name, &text, e));
     const status_t st = rank_table_parse(text.data, text.len, &r->tables[rank], e);
     if (st != ST_OK)
-        return in_file(r, name, st, e);
+        return reader_in_file(r, name, st, e);
     const struct rank_table *t = r->tables[rank];
     if (t->step != r->manifest->step || t->rank != rank || t->world_size != r->manifest->world_size)
-        return in_file(
+        return reader_in_file(
             r, name,
             err_set(e, ST_DATA_LOSS, "it is of rank %d of %d at step %lld; the manifest is of %d at step %lld", t->rank,
                     t->world_size, (long long)t->step, r->manifest->world_size, (long long)r->manifest->step),
@@ -169,16 +103,16 @@ static status_t read_header(const struct checkpoint_reader *r, const char *name,
                             struct safetensors **ret, struct err *e) {
     unsigned char length[8];
     int64_t end;
-    TRY(read_at(r, name, fd, 0, length, sizeof length, e));
+    TRY(reader_read_at(r, name, fd, 0, length, sizeof length, e));
     status_t st = safetensors_header_end(length, size, &end, e);
     if (st != ST_OK)
-        return in_file(r, name, st, e);
+        return reader_in_file(r, name, st, e);
     CLEANUP(freep) char *header = malloc((size_t)end);
     if (!header)
         return err_errno(e, "allocate a header of %lld bytes", (long long)end);
-    TRY(read_at(r, name, fd, 0, header, (size_t)end, e));
+    TRY(reader_read_at(r, name, fd, 0, header, (size_t)end, e));
     st = safetensors_parse(header, (size_t)end, size, ret, e);
-    return st == ST_OK ? ST_OK : in_file(r, name, st, e);
+    return st == ST_OK ? ST_OK : reader_in_file(r, name, st, e);
 }
 
 static int compare_name(const void *key, const void *tensor) {
@@ -203,17 +137,18 @@ static status_t place_segments(struct checkpoint_reader *r, int rank, const char
                                const struct safetensors *header, struct err *e) {
     const struct rank_table *t = r->tables[rank];
     if (header->n_entries != t->n_segments)
-        return in_file(r, name,
-                       err_set(e, ST_DATA_LOSS, "it has %d tensors and its table %d", header->n_entries, t->n_segments),
-                       e);
+        return reader_in_file(
+            r, name, err_set(e, ST_DATA_LOSS, "it has %d tensors and its table %d", header->n_entries, t->n_segments),
+            e);
     int64_t n_chunks = 0;
     for (int i = 0; i < t->n_segments; i++)
         n_chunks += digest_chunks(t->segments[i].count);
     if (n_chunks > t->bytes / (int64_t)sizeof(float))
-        return in_file(r, name, err_set(e, ST_DATA_LOSS, "it has fewer elements than its table"), e);
-    const digest_t *chunks = r->chunks[rank] = malloc(((size_t)n_chunks + 1) * sizeof(digest_t));
-    if (!chunks)
+        return reader_in_file(r, name, err_set(e, ST_DATA_LOSS, "it has fewer elements than its table"), e);
+    digest_t *chunks = NULL;
+    if (reader_proves(r, rank) && !(chunks = malloc(((size_t)n_chunks + 1) * sizeof(digest_t))))
         return err_errno(e, "allocate %lld digests", (long long)n_chunks);
+    r->chunks[rank] = chunks;
     for (int i = 0; i < t->n_segments; i++) {
         const struct rank_segment *p = &t->segments[i];
         const struct safetensors_entry *entry = &header->entries[i];
@@ -222,59 +157,18 @@ static status_t place_segments(struct checkpoint_reader *r, int rank, const char
         safetensors_segment_name(&p->tensor, p->first, p->count, segment_name);
         if (!tensor || tensor->n_dims != p->tensor.n_dims ||
             memcmp(tensor->shape, p->tensor.shape, (size_t)tensor->n_dims * sizeof *tensor->shape) != 0)
-            return in_file(r, name,
-                           err_set(e, ST_DATA_LOSS, "the manifest has no tensor %s of its shape", segment_name), e);
+            return reader_in_file(
+                r, name, err_set(e, ST_DATA_LOSS, "the manifest has no tensor %s of its shape", segment_name), e);
         if (strcmp(entry->name, segment_name) != 0 || strcmp(entry->dtype, "F32") != 0 ||
             entry->end - entry->begin != p->count * 4)
-            return in_file(r, name, err_set(e, ST_DATA_LOSS, "%.200s is in the place of %s", entry->name, segment_name),
-                           e);
+            return reader_in_file(
+                r, name, err_set(e, ST_DATA_LOSS, "%.200s is in the place of %s", entry->name, segment_name), e);
         struct stored_segment segment = { (int)(tensor - r->manifest->tensors), rank,  p->first, p->count,
                                           header->data_first + entry->begin,    chunks };
         add_segment(r, &segment);
-        chunks += digest_chunks(p->count);
+        chunks += chunks ? digest_chunks(p->count) : 0;
     }
     return ST_OK;
-}
-
-/* Hashes bytes [at, end) of a file, and each chunk of them if chunks is not NULL. */
-static status_t hash_bytes(const struct checkpoint_reader *r, const char *name, int fd, int64_t at, int64_t end,
-                           struct sha256 *sha256, digest_t *chunks, struct err *e) {
-    for (; at < end; at += READ_BYTES) {
-        size_t n = end - at < READ_BYTES ? (size_t)(end - at) : READ_BYTES;
-        TRY(read_at(r, name, fd, at, r->buffer, n, e));
-        sha256_update(sha256, r->buffer, n);
-        if (chunks) {
-            digest_data((const float *)(const void *)r->buffer, (int64_t)(n / sizeof(float)), chunks);
-            chunks += digest_chunks((int64_t)(n / sizeof(float)));
-        }
-        report_progress(r);
-    }
-    return ST_OK;
-}
-
-/* Reads the file once: compares its digest with the table, and digests the chunks of its segments. */
-static status_t verify_bytes(const struct checkpoint_reader *r, int rank, const char *name,
-                             const struct safetensors *header, struct err *e) {
-    const struct rank_table *t = r->tables[rank];
-    const int fd = r->fds[rank];
-    posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-    struct sha256 sha256;
-    sha256_begin(&sha256);
-    status_t st = hash_bytes(r, name, fd, 0, header->data_first, &sha256, NULL, e);
-    digest_t *chunks = r->chunks[rank];
-    for (int i = 0; i < t->n_segments && st == ST_OK; i++) {
-        const struct safetensors_entry *entry = &header->entries[i];
-        st = hash_bytes(r, name, fd, header->data_first + entry->begin, header->data_first + entry->end, &sha256,
-                        chunks, e);
-        chunks += digest_chunks(t->segments[i].count);
-    }
-    digest_t digest;
-    char hex[SHA256_HEX];
-    sha256_final(&sha256, digest);
-    sha256_hex(digest, hex);
-    if (st == ST_OK && strcmp(hex, t->sha256) != 0)
-        st = in_file(r, name, err_set(e, ST_DATA_LOSS, "its bytes are not the ones that were written (SHA-256)"), e);
-    return st;
 }
 
 static status_t open_rank(struct checkpoint_reader *r, int rank, struct err *e) {
@@ -282,58 +176,18 @@ static status_t open_rank(struct checkpoint_reader *r, int rank, struct err *e) 
     char name[CHECKPOINT_FILE_BYTES];
     checkpoint_data_file(rank, name);
     int64_t size;
-    TRY(open_file(r, name, &r->fds[rank], &size, e));
+    TRY(reader_open_file(r, name, &r->fds[rank], &size, e));
     if (size != r->tables[rank]->bytes)
-        return in_file(r, name,
-                       err_set(e, ST_DATA_LOSS, "it has %lld bytes, and %lld were written", (long long)size,
-                               (long long)r->tables[rank]->bytes),
-                       e);
+        return reader_in_file(r, name,
+                              err_set(e, ST_DATA_LOSS, "it has %lld bytes, and %lld were written", (long long)size,
+                                      (long long)r->tables[rank]->bytes),
+                              e);
     CLEANUP(safetensors_freep) struct safetensors *header = NULL;
     TRY(read_header(r, name, r->fds[rank], size, &header, e));
     TRY(place_segments(r, rank, name, header, e));
-    return verify_bytes(r, rank, name, header, e);
-}
-
-static int by_position(const void *a, const void *b) {
-    const struct stored_segment *x = a, *y = b;
-    return x->tensor != y->tensor ? (x->tensor > y->tensor) - (x->tensor < y->tensor)
-                                  : (x->first > y->first) - (x->first < y->first);
-}
-
-/* Every tensor of the manifest is covered exactly once and has the manifest's digest; so does the model. */
-static status_t verify_tensors(struct checkpoint_reader *r, struct err *e) {
-    const struct manifest *m = r->manifest;
-    if (r->n_segments > 0) /* else the array is NULL */
-        qsort(r->segments, (size_t)r->n_segments, sizeof *r->segments, by_position);
-    struct sha256 sha256;
-    sha256_begin(&sha256);
-    status_t st = ST_OK;
-    int at = 0;
-    for (int i = 0; i < m->n_tensors && st == ST_OK; i++) {
-        const char *name = m->tensors[i].name;
-        int64_t have = 0;
-        digest_t digest;
-        for (; at < r->n_segments && r->segments[at].tensor == i && r->segments[at].first == have; at++) {
-            sha256_update(&sha256, r->segments[at].chunks,
-                          (size_t)digest_chunks(r->segments[at].count) * sizeof(digest_t));
-            have += r->segments[at].count;
-        }
-        sha256_final(&sha256, digest);
-        if (have != checkpoint_tensor_elements(&m->tensors[i]))
-            st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' lacks elements of %s, from %lld on", r->directory, name,
-                         (long long)have);
-        else if (memcmp(digest, m->digests[i], sizeof digest) != 0)
-            st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' has another %s than its manifest lists", r->directory,
-                         name);
-    }
-    if (st == ST_OK && at != r->n_segments)
-        st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' has elements of %s twice", r->directory,
-                     m->tensors[r->segments[at].tensor].name);
-    char weights[SHA256_HEX];
-    digest_weights(m->tensors, m->digests, m->n_tensors, weights);
-    if (st == ST_OK && strcmp(weights, m->weights_sha256) != 0)
-        st = err_set(e, ST_DATA_LOSS, "the checkpoint '%s' has other weights than its manifest lists", r->directory);
-    return st;
+    if (reader_proves(r, rank))
+        r->headers[rank] = take_ptr(&header);
+    return ST_OK;
 }
 
 static status_t check_folder(const struct roots *roots, const char *directory, struct err *e) {
@@ -410,17 +264,20 @@ status_t checkpoint_reader_open(const char *directory, const struct checkpoint_r
     r->tables = alloc_zeroed((size_t)m->world_size, sizeof(struct rank_table *));
     r->fds = alloc_zeroed((size_t)m->world_size, sizeof *r->fds);
     r->chunks = alloc_zeroed((size_t)m->world_size, sizeof *r->chunks);
+    r->headers = alloc_zeroed((size_t)m->world_size, sizeof(struct safetensors *));
     for (int rank = 0; rank < m->world_size; rank++)
         r->fds[rank] = -1;
     for (int rank = 0; rank < m->world_size; rank++)
         TRY(open_rank(r, rank, e));
-    TRY(verify_tensors(r, e));
-    free_chunks(r);
+    TRY(reader_prove(r, e));
+    free_proof(r);
     r->info = (struct checkpoint_info){ .step = m->step,
                                         .updates = m->updates,
                                         .skipped = m->skipped,
                                         .loss_scale = m->loss_scale,
                                         .growth_count = m->growth_count,
+                                        .samples = m->samples,
+                                        .not_finite = m->not_finite,
                                         .spike_norms = m->spike_norms,
                                         .n_spike_norms = m->n_spike_norms,
                                         .world_size = m->world_size,
@@ -438,6 +295,20 @@ status_t checkpoint_reader_open(const char *directory, const struct checkpoint_r
 
 const struct checkpoint_info *checkpoint_reader_info(const struct checkpoint_reader *r) { return &r->info; }
 
+/* The first segment that ends behind element `first` of a tensor: the last that begins at or before it. */
+static int first_overlap(const struct checkpoint_reader *r, int tensor, int64_t first) {
+    int low = 0, high = r->n_segments;
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+        const struct stored_segment *p = &r->segments[middle];
+        if (p->tensor < tensor || (p->tensor == tensor && p->first <= first))
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 status_t checkpoint_reader_read(struct checkpoint_reader *r, const char *name, int64_t first, int64_t count,
                                 float *data, struct err *e) {
     const struct checkpoint_tensor *t = checkpoint_reader_find(r, name);
@@ -449,19 +320,19 @@ status_t checkpoint_reader_read(struct checkpoint_reader *r, const char *name, i
                        (long long)(first + count), name, (long long)elements);
     int tensor = (int)(t - r->manifest->tensors);
     int64_t end = first + count;
-    for (int i = 0; i < r->n_segments; i++) {
+    for (int i = first_overlap(r, tensor, first); i < r->n_segments && r->segments[i].tensor == tensor; i++) {
         const struct stored_segment *p = &r->segments[i];
         int64_t from = first > p->first ? first : p->first;
         int64_t to = end < p->first + p->count ? end : p->first + p->count;
-        if (p->tensor != tensor || from >= to)
-            continue;
+        if (from >= to)
+            break;
         char file[CHECKPOINT_FILE_BYTES];
         checkpoint_data_file(p->rank, file);
         for (int64_t at = from, n; at < to; at += n) { /* in steps, so that progress is reported */
             n = to - at < READ_BYTES ? to - at : READ_BYTES;
-            TRY(read_at(r, file, r->fds[p->rank], p->offset + (at - p->first) * 4, data + (at - first),
-                        (size_t)n * sizeof *data, e));
-            report_progress(r);
+            TRY(reader_read_at(r, file, r->fds[p->rank], p->offset + (at - p->first) * 4, data + (at - first),
+                               (size_t)n * sizeof *data, e));
+            reader_progress(r);
         }
     }
     return ST_OK;

@@ -5,11 +5,11 @@
  *     const struct checkpoint_info *info = checkpoint_reader_info(reader);
  *     TRY(checkpoint_reader_read(reader, "wte.weight", 0, vocabulary * width, wte, e));
  *
- * Open reads every byte of every file once. Each JSON file has a checksum of itself, each rank's table the digest of
- * its safetensors file, and the manifest the digest of every tensor, which must equal the digest of the chunks'
- * digests. A flipped bit, a truncated file or a file of another checkpoint is therefore DATA_LOSS, and the message
- * names the file and the error. Tensors are read later, range by range, directly into the caller's memory. During open
- * the reader needs 32 bytes for each 4 KiB of the checkpoint.
+ * Open reads every byte of every file once, or lets the ranks of a gang do that between them. Each JSON file has a
+ * checksum of itself, each rank's table the digest of its safetensors file, and the manifest the digest of every
+ * tensor, which must equal the digest of the chunks' digests. A flipped bit, a truncated file or a file of another
+ * checkpoint is therefore DATA_LOSS, and the message names the file and the error. Tensors are read later, range by
+ * range, directly into the caller's memory. During open the reader needs 32 bytes for each 4 KiB that it proves.
  *
  * Files stay open until close, so a folder that is deleted in the meantime can still be read. Not thread-safe. */
 #ifndef ENGINE_CHECKPOINT_READER_H
@@ -17,6 +17,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "engine/checkpoint/exchange.h"
 #include "engine/checkpoint/tensor.h"
 
 #include <stdint.h>
@@ -27,7 +28,8 @@ struct checkpoint_info {
     int64_t step, updates, skipped; /* as checkpoint_snapshot has them */
     double loss_scale;              /* fp16's; 0 = none */
     int64_t growth_count;
-    const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
+    int64_t samples, not_finite; /* 0 also in early files */
+    const double *spike_norms;   /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
     int n_spike_norms;
     int world_size; /* number of ranks that wrote it */
     const char *numerics_id, *data_sha256, *weights_sha256;
@@ -41,13 +43,19 @@ struct checkpoint_reader_options {
     const struct roots *roots; /* that the folder must lie below (base/roots.h); NULL: anywhere */
     void (*progress)(void *ctx);
     void *ctx;
+    /* With an exchange, the readers of a gang prove the bytes between them: each reads the files r with
+     * r % world_size == rank, and the digests are exchanged. All of them must open the same folder at once. */
+    int rank, world_size;             /* 0 and 0 or 1: alone */
+    checkpoint_exchange_fn *exchange; /* returns within a few seconds, if all call it: each does every second */
+    void *exchange_ctx;
 };
 
 struct checkpoint_reader;
 
-/* DATA_LOSS: the bytes of a file are not those that were written. NOT_FOUND, PERMISSION_DENIED: the folder or a file
- * of it cannot be opened or read here (it is missing, its file system is not mounted, the disk fails). The checkpoint
- * itself may be fine: another host, or this host later, may be able to read it. */
+/* DATA_LOSS: the bytes of a file are not those that were written; all readers of a gang return it. NOT_FOUND,
+ * PERMISSION_DENIED: the folder or a file of it cannot be opened or read here (it is missing, its file system is not
+ * mounted, the disk fails). The checkpoint itself may be fine: another host, or this host later, may be able to read
+ * it. */
 MUST_CHECK status_t checkpoint_reader_open(const char *directory, const struct checkpoint_reader_options *options,
                                            struct checkpoint_reader **ret, struct err *e);
 struct checkpoint_reader *checkpoint_reader_close(struct checkpoint_reader *r);

@@ -150,6 +150,8 @@ static status_t write_manifest(const struct writing *job, struct err *e) {
                                  .skipped = s->skipped,
                                  .loss_scale = s->loss_scale,
                                  .growth_count = s->growth_count,
+                                 .samples = s->samples,
+                                 .not_finite = s->not_finite,
                                  .spike_norms = s->spike_norms,
                                  .n_spike_norms = s->n_spike_norms,
                                  .world_size = c->world_size,
@@ -202,7 +204,7 @@ static bool folder_is_gone(const struct writing *job) {
 
 static status_t write_snapshot(struct writing *job, struct err *e) {
     job->digests = alloc_zeroed((size_t)job->snapshot->n_tensors + 1, sizeof *job->digests);
-    TRY(gather_digests(job->config, job->snapshot, GATHER_BATCH, job->digests, job->weights_sha256, e));
+    TRY(gather_digests(job->config, job->snapshot, NULL, GATHER_BATCH, job->digests, job->weights_sha256, e));
     status_t st = write_files(job, e);
     /* Another rank that failed may have removed the empty folder. This is not an error of this rank. */
     for (int again = 0; st != ST_OK && again < FOLDER_TRIES && folder_is_gone(job); again++)

@@ -30,13 +30,11 @@
 #include "base/bytes.h"
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "engine/checkpoint/exchange.h"
 #include "engine/checkpoint/tensor.h"
 
 #include <stdbool.h>
 #include <stdint.h>
-
-/* Gathers the blobs of all ranks on every rank: collective_all_gather_blobs on a stream that only this writer uses. */
-typedef status_t checkpoint_exchange_fn(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e);
 
 /* The result of one snapshot. Strings are valid during the call. */
 struct checkpoint_result {
@@ -74,6 +72,8 @@ struct checkpoint_snapshot {
     int64_t updates, skipped;  /* updates of the optimizer's states; steps that were skipped */
     double loss_scale;         /* fp16's; 0 = none */
     int64_t growth_count;      /* applied steps since that changed */
+    int64_t samples;           /* consumed */
+    int64_t not_finite;        /* the newest steps in a row that were skipped because they were not finite */
     const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
     int n_spike_norms;
     const struct checkpoint_tensor *tensors; /* all of the model, equal on every rank */
@@ -86,6 +86,10 @@ struct checkpoint_snapshot {
 };
 
 struct checkpoint_writer;
+
+/* Memory that writing or proving a checkpoint takes at most, beside the state itself: the digests of one exchange.
+ * state_bytes: of the whole gang. */
+size_t checkpoint_digest_bytes(size_t state_bytes, size_t own_bytes, int world_size);
 
 MUST_CHECK status_t checkpoint_writer_open(const struct checkpoint_writer_config *config,
                                            struct checkpoint_writer **ret, struct err *e);

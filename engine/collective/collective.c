@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "engine/collective/exchange.h"
 #include "engine/collective/internal.h"
+#include "engine/collective/open_files.h"
 #include "engine/collective/plugin.h"
 #include "engine/collective/shm_transport.h"
 #include "kernels/plugin.h"
@@ -61,6 +62,7 @@ status_t collective_open_gloo(const struct collective_config *config, struct col
         return err_set(e, ST_INVALID_ARGUMENT, "rank %d is outside a world size of %d", config->rank, P);
     CLEANUP(collective_closep) struct collective *c = NULL;
     TRY(collective_new(config->rank, P, config->timeout_ms, &c, e));
+    TRY(open_files_allow(P - 1, e));
     if (P > 1)
         TRY(gloo_transport_open(config, &c->host, e));
     if (P > 1 && !config->sockets_only)

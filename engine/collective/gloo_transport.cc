@@ -9,9 +9,11 @@
  * sends each peer the reason as a close notice, waits up to 2 s for each peer's own notice, and then closes its
  * connections. A rank whose connection ends without a notice was killed: every survivor names that rank. An orderly
  * close sends a goodbye instead of a reason. */
+#include "engine/collective/address_list.h"
 #include "engine/collective/exchange.h"
 
 #include "base/clock.h"
+#include "base/limits.h"
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -58,30 +60,37 @@ constexpr char REASON = 1, BYE = 0;
 /* Nothing is ever sent on it: posting a receive fails only if the connection has ended. */
 constexpr uint64_t PROBE_SLOT = CLOSE_SLOT + 1;
 
-/* Gloo asks its store for the address list of each rank; one rendezvous answers all of these questions. */
+/* Gloo asks its store for the address list of each rank; one rendezvous answers all of these questions. The lists are
+ * packed, and each is unpacked when Gloo asks for it: all of them would be large (address_list.h). */
 class RendezvousStore : public gloo::rendezvous::Store {
   public:
     explicit RendezvousStore(const collective_config &config) : config_(config), all_(config.world_size) {
+        bytes_init(&mine_, MAX_LIST_BYTES);
+        bytes_init(&list_, MAX_LIST_BYTES);
         for (bytes &b : all_)
-            bytes_init(&b, LIMIT_ADDRESS_BYTES);
+            bytes_init(&b, LIMIT_RENDEZVOUS_BYTES);
     }
     ~RendezvousStore() override {
+        bytes_done(&mine_);
+        bytes_done(&list_);
         for (bytes &b : all_)
             bytes_done(&b);
     }
     /* Gloo also stores host names under "rank_<r>", for a local rank number that TCP never uses. */
     void set(const std::string &key, const std::vector<char> &data) override {
+        const int peers = config_.world_size - 1;
         if (is_host(key))
             return;
-        status = config_.rendezvous(config_.rendezvous_ctx, data.data(), data.size(), all_.data(), &error);
-        if (status != ST_OK)
-            throw std::runtime_error("the rendezvous failed");
+        check(address_list_pack(data.data(), peers, data.size() / (size_t)peers, &mine_, &error));
+        check(config_.rendezvous(config_.rendezvous_ctx, mine_.data, mine_.len, all_.data(), &error));
     }
     std::vector<char> get(const std::string &key) override {
         if (is_host(key))
             return {};
         const bytes &b = all_.at(std::stoul(key));
-        return std::vector<char>(b.data, b.data + b.len);
+        bytes_clear(&list_);
+        check(address_list_unpack(b.data, b.len, config_.world_size - 1, &list_, &error));
+        return std::vector<char>(list_.data, list_.data + list_.len);
     }
     void wait(const std::vector<std::string> &) override {}
     void wait(const std::vector<std::string> &, const milliseconds &) override {}
@@ -90,10 +99,17 @@ class RendezvousStore : public gloo::rendezvous::Store {
     struct err error = {};
 
   private:
-    enum { LIMIT_ADDRESS_BYTES = 256 << 10 };
+    /* Addresses of one rank for LIMIT_WORLD_SIZE peers. */
+    enum { MAX_LIST_BYTES = LIMIT_WORLD_SIZE * 1024 };
     static bool is_host(const std::string &key) { return key.compare(0, 5, "rank_") == 0; }
+    void check(status_t st) {
+        status = st;
+        if (status != ST_OK)
+            throw std::runtime_error("the rendezvous failed");
+    }
     const collective_config &config_;
     std::vector<bytes> all_;
+    bytes mine_, list_;
 };
 
 struct Transfer {

@@ -7,8 +7,8 @@
  *                      data_queue_wait has the kernels wait for the tickets up to the entry
  *
  * A REDUCE of a bucket leaves the sum on all data ranks (ZeRO 0), or each rank's shard of it (ZeRO 1 to 3). A GATHER
- * collects the shards of a bucket's weights. EXCHANGE and EXCHANGE_NORMS unite words of which all but one rank's are
- * zero: a bitwise or is then the sum, in any order. */
+ * collects the shards of a bucket's weights. EXCHANGE, EXCHANGE_NORMS and EXCHANGE_STATISTICS unite words of which
+ * all but one rank's are zero: a bitwise or is then the sum, in any order. */
 #include "engine/run/data_queue.h"
 
 #include "base/alloc.h"
@@ -89,9 +89,15 @@ static status_t run_gather(struct data_queue *q, const struct instruction *i, st
 static status_t run_exchange(struct data_queue *q, const struct instruction *i, struct err *e) {
     const struct collective_group group = group_of(q->plan, i->group);
     const struct plan *plan = q->plan;
-    bool norms = i->kind == INSTRUCTION_EXCHANGE_NORMS;
-    void *words = norms ? (void *)execution_chunk_sums(q->execution, plan) : &q->execution->control.device->flags;
-    int64_t n = norms ? plan->norm_chunks : step_control_result_words(plan);
+    void *words = &q->execution->control.device->flags;
+    int64_t n = step_control_result_words(plan);
+    if (i->kind == INSTRUCTION_EXCHANGE_NORMS) {
+        words = execution_chunk_sums(q->execution, plan);
+        n = plan->norm_chunks;
+    } else if (i->kind == INSTRUCTION_EXCHANGE_STATISTICS) {
+        words = execution_statistics(q->execution, plan);
+        n = (int64_t)(plan->statistics_bytes / sizeof(uint64_t));
+    }
     return collective_or(q->collective, COLLECTIVE_DATA, &group, words, n, e);
 }
 
@@ -100,7 +106,8 @@ static status_t run_entry(struct data_queue *q, const struct instruction *i, str
     case INSTRUCTION_REDUCE: return run_reduce(q, i, e);
     case INSTRUCTION_GATHER: return run_gather(q, i, e);
     case INSTRUCTION_EXCHANGE:
-    case INSTRUCTION_EXCHANGE_NORMS: return run_exchange(q, i, e);
+    case INSTRUCTION_EXCHANGE_NORMS:
+    case INSTRUCTION_EXCHANGE_STATISTICS: return run_exchange(q, i, e);
     default: return err_set(e, ST_INTERNAL, "%s is not allowed in the data queue", instruction_name(i->kind));
     }
 }

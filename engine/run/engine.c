@@ -1,10 +1,10 @@
 /* Opening an engine:
  *
- *   1. engine_prepare: data, kernels, plans of all ranks, arena
+ *   1. engine_prepare: data, kernels, plans, arena
  *   2. load_state: a resume checkpoint, or initial values, or init_from's weights
  *   3. loader and snapshot
- *   4. compare_ranks: every rank sends what must be equal on all (numerics id, cut of a step, step, data); if any
- *      differs, all ranks fail with the same sentence
+ *   4. compare_ranks: every rank sends what must be equal on all (numerics id, cut of a step, step, data, plans); if
+ *      any differs, all ranks fail with the same sentence
  *   5. data queue
  *
  * Every failure, also one during the run, aborts the collective, so that all ranks end at once. Closing goes in
@@ -16,6 +16,7 @@
 #include "engine/pretrained/pretrained.h"
 #include "engine/run/data_queue.h"
 #include "engine/run/engine_state.h"
+#include "engine/run/host_memory.h"
 #include "engine/run/initial.h"
 #include "engine/run/prepare.h"
 #include "engine/run/profiler.h"
@@ -35,6 +36,7 @@
 struct identity {
     char computes[KERNELS_NUMERICS_ID_BYTES + ENGINE_FAST_NOTE_BYTES + 96]; /* numerics id, cut of a step, step */
     char data[80];                                                          /* SHA-256 of the data */
+    uint8_t plans[PLAN_SAMPLE][SHA256_BYTES];                               /* gang_plan.h */
 };
 
 static void progress(void *ctx) { engine_progress(ctx); }
@@ -117,6 +119,10 @@ static status_t compare_identity(const struct engine *engine, const struct ident
     if (memcmp(other->data, mine->data, sizeof mine->data) != 0)
         return err_set(e, ST_INVALID_ARGUMENT, "data: rank %d reads other data (%.12s) than rank %d (%.12s)", r,
                        other->data, engine->rank, mine->data);
+    if (memcmp(other->plans, mine->plans, sizeof mine->plans) != 0)
+        return err_set(e, ST_INTERNAL,
+                       "rank %d plans another step than rank %d: their plans are not the same but for what each owns",
+                       r, engine->rank);
     return ST_OK;
 }
 
@@ -128,6 +134,7 @@ static status_t compare_ranks(struct engine *engine, struct err *e) {
     snprintf(mine.computes, sizeof mine.computes, "%s, micro_batch %d, lanes %d, recompute %d, at step %lld",
              engine->numerics_id, t->micro_batch, t->lanes, (int)t->recompute, (long long)engine_steps_done(engine));
     snprintf(mine.data, sizeof mine.data, "%s", source_info(engine->source)->sha256);
+    memcpy(mine.plans, engine->plan_digest, sizeof mine.plans);
     TRY(collective_all_gather(engine->collective, COLLECTIVE_CONTROL, &mine, sizeof mine, all, e));
     status_t st = ST_OK;
     for (int r = 0; r < engine->world_size && st == ST_OK; r++)
@@ -149,7 +156,7 @@ static status_t open_parts(struct engine *engine, struct err *e) {
     TRY(engine_open_loader(engine, e));
     TRY(snapshot_open(engine, &engine->snapshot, e));
     TRY(compare_ranks(engine, e));
-    const struct plan *plans[2];
+    const struct plan *plans[ENGINE_PLANS];
     const int n = engine_plans(engine, plans);
     if (engine->world_size > 1)
         TRY(data_queue_open(engine->collective, plans, n, &engine->data_queue, e));
@@ -223,6 +230,15 @@ void engine_checkpoint_committed(struct engine *engine, int64_t step) {
 int64_t engine_step(const struct engine *engine) { return engine_steps_done(engine); }
 size_t engine_arena_bytes(const struct engine *engine) { return engine->arena.bytes; }
 
+double engine_peak_flops(const struct engine *engine) { return engine->config.peak_flops; }
+
+status_t engine_memory(const struct engine *engine, struct engine_memory *ret, struct err *e) {
+    struct host_memory_used used;
+    TRY(host_memory_measure(&used, e));
+    *ret = (struct engine_memory){ engine->host_bytes, used.peak_bytes, used.anonymous_bytes, used.file_bytes };
+    return ST_OK;
+}
+
 const char *engine_weights_sha256(const struct engine *engine) { return engine->training.weights_sha256; }
 
 status_t engine_plan_text(const struct engine *engine, char **ret, struct err *e) {
@@ -242,6 +258,7 @@ struct engine *engine_close(struct engine *engine) {
     engine->profiler = profiler_close(engine->profiler);
     engine->train = plan_free(engine->train);
     engine->evaluate = plan_free(engine->evaluate);
+    engine->averages = plan_free(engine->averages);
     engine->graph = graph_free(engine->graph);
     collective_detach(engine->collective);
     execution_close(&engine->execution);

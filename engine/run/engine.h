@@ -82,6 +82,17 @@ int64_t engine_step(const struct engine *engine);
 /* The size of the plan in the device's memory, exact to the byte. */
 size_t engine_arena_bytes(const struct engine *engine);
 
+/* On rank 0 the highest FLOP/s seen of its device, as engine_config.peak_flops: what was given, or a faster step's. */
+double engine_peak_flops(const struct engine *engine);
+
+/* The memory of the host that this rank was planned to need, and that its process has had so far, at most. Resident
+ * bytes: backed by files (code, libraries), the rest is anonymous. */
+struct engine_memory {
+    size_t planned_bytes;
+    int64_t peak_bytes, anonymous_bytes, file_bytes;
+};
+MUST_CHECK status_t engine_memory(const struct engine *engine, struct engine_memory *ret, struct err *e);
+
 /* Of the state after the last step, hex, on every rank. "" before engine_run ended with FINISHED or STOPPED, and if no
  * checkpoints are written (the checkpoint writer computes it). Valid until engine_close. */
 const char *engine_weights_sha256(const struct engine *engine);
@@ -94,8 +105,8 @@ CLEANUP_DEFINE(struct engine *, engine_close)
 
 /* Generates text from a checkpoint. `write` is called with the text as it is generated: whole UTF-8 characters,
  * NUL-terminated, valid during the call; it returns false to stop early. temperature 0 = always the likeliest token.
- * The same seed gives the same text. Errors: NOT_FOUND and DATA_LOSS of the checkpoint; INVALID_ARGUMENT for a prompt
- * that the tokenizer cannot encode. */
+ * The same seed gives the same text. Errors: NOT_FOUND and DATA_LOSS of the checkpoint; FAILED_PRECONDITION: it has no
+ * averaged weights; INVALID_ARGUMENT for a prompt that the tokenizer cannot encode. */
 struct engine_sample_request {
     const char *directory;     /* a checkpoint's step folder */
     const struct roots *roots; /* that it must lie below (base/roots.h); NULL: anywhere */
@@ -103,6 +114,7 @@ struct engine_sample_request {
     int tokens;
     double temperature;
     int64_t seed;
+    bool average; /* the averaged weights (train.ema) instead of the last ones */
     int threads;
     bool (*write)(void *ctx, const char *text);
     void *ctx;

@@ -45,15 +45,20 @@ struct engine_train {
         double initial;      /* a power of two */
         int growth_interval; /* steps without overflow until it doubles */
     } loss_scale;
-    double ema_decay; /* a second set of weights, average = decay average + (1 - decay) weights; 0 = none */
+    struct {
+        double decay;  /* a second set of weights, average = decay average + (1 - decay) weights; 0 = none */
+        bool evaluate; /* each evaluation evaluates the averages, too, and their loss ranks checkpoints */
+    } ema;
     struct {
         double z_score; /* a step is skipped if its gradient norm is more than this many deviations above the mean;
                            0 = none */
         int window;     /* steps that mean and deviation are computed over, at least 2 */
     } skip_spikes;
+    int max_not_finite; /* steps in a row that are skipped because their loss or gradient is not finite; the next one
+                           ends the run */
     struct {
         int64_t every; /* steps; 0 = only after the last step */
-        int batches;   /* of global_batch samples each */
+        int batches;   /* of global_batch samples each, at most; 0 = the whole validation set */
     } eval;
     const char *init_from; /* weights to start from: a checkpoint's step folder or a Hugging Face folder; NULL: none */
     const struct roots *init_roots; /* that init_from must lie below (base/roots.h); NULL: anywhere */
@@ -103,9 +108,13 @@ struct engine_config {
     int threads;                     /* compute threads at the start, >= 1 */
     int max_threads;       /* upper limit of engine_set_threads; the plan's workspace is sized for it; 0 = threads */
     bool threads_by_work;  /* use no more threads than the model's ops have work for (thread_count.h) */
-    int64_t bucket_bytes;  /* of one overlapped reduction; 0 = the default. Changes no bits */
-    int64_t memory_bytes;  /* limit of a rank's plan; 0 = none. engine_resolve and engine_open respect it */
-    double peak_flops;     /* of this rank's device in this precision, for `mfu`; 0: the kernels', else no mfu */
+    int64_t bucket_bytes;  /* of one overlapped reduction; 0 = chosen by the timeline. Changes no bits */
+    int64_t memory_bytes;  /* limit of a rank's memory: on a CPU of all of it, else of the arena; 0 = none.
+                            * engine_resolve and engine_open respect it */
+    size_t program_bytes;  /* of host memory that the program itself occupies (host_memory.h, HOST_PROGRAM) */
+    size_t opening_bytes;  /* that rank 0 of a job on CPUs needs beside it, and has freed before engine_open */
+    double peak_flops;     /* of this rank's device in this precision, for `mfu`: the highest rate known, with `threads`
+                            * on a CPU. A faster step raises it. 0: the kernels', else no mfu */
     const char *spec_json; /* the resolved spec as JSON text, stored in the manifest unchanged; NULL = "{}" */
 };
 
@@ -123,7 +132,7 @@ struct engine_shard {
     const char *sha256;         /* of the file, hex */
     const char *weights_sha256; /* of the whole model, on the rank that knows it; else "" */
     bool has_validation_loss;
-    double validation_loss; /* of the newest evaluation */
+    double validation_loss; /* of the newest evaluation: of the averages if they are evaluated, else of the weights */
     bool final;             /* the state after the last step */
 };
 

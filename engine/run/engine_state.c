@@ -4,10 +4,19 @@
 
 int64_t engine_steps_done(const struct engine *engine) { return atomic_load(&engine->training.step); }
 
-int engine_plans(const struct engine *engine, const struct plan *ret[2]) {
+int64_t engine_first_sample(const struct engine *engine, int64_t step) {
+    return engine->first.sample + (step - engine->first.step) * engine->config.train.global_batch;
+}
+
+int engine_plans(const struct engine *engine, const struct plan *ret[ENGINE_PLANS]) {
     ret[0] = engine->train;
     ret[1] = engine->evaluate;
-    return engine->evaluate ? 2 : 1;
+    ret[2] = engine->averages;
+    return engine->averages ? 3 : engine->evaluate ? 2 : 1;
+}
+
+double engine_validation_loss(const struct engine *engine) {
+    return engine->averages ? engine->training.averages.loss : engine->training.weights.loss;
 }
 
 void engine_progress(struct engine *engine) {

@@ -53,6 +53,8 @@ static status_t run_instruction(struct execution *x, const struct plan *plan, co
     case INSTRUCTION_NORM:
     case INSTRUCTION_DECIDE: return execute_gradient(x, plan, i, e);
     case INSTRUCTION_STEP: return execute_step(x, plan, i, e);
+    case INSTRUCTION_STATISTICS: return execute_statistics(x, plan, i, e);
+    case INSTRUCTION_SWITCH_AVERAGES: return execute_switch_averages(x, plan, i, e);
     case INSTRUCTION_WAIT: return run_wait(x, i, e);
     case INSTRUCTION_DROP: return ST_OK; /* other tensors use these bytes from here on */
     default: return err_set(e, ST_INTERNAL, "%s is not allowed in the compute queue", instruction_name(i->kind));
@@ -221,13 +223,5 @@ double execute_loss_sum(const struct step_control *c, const struct plan *plan, i
             *ret_bad = k;
         sum += loss;
     }
-    return sum;
-}
-
-double execute_report_sum(const struct step_control *c, const struct plan *plan, int report) {
-    const double *values = c->losses + (size_t)(1 + report) * (size_t)plan->layout.micro_batches;
-    double sum = 0;
-    for (int k = 0; k < plan->layout.micro_batches; k++)
-        sum += values[k];
     return sum;
 }

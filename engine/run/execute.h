@@ -36,10 +36,8 @@ MUST_CHECK status_t execute_warm_up(struct execution *x, const struct plan *plan
 /* Whether the step's calls are captured once and launched from then on. */
 bool execute_can_launch(const struct execution *x, const struct plan *plan);
 
-/* The sum of all micro-batches' losses in their order: the same bits in every layout. *ret_bad: the first micro-batch
- * whose loss is not finite, or -1. */
+/* All micro-batches' losses of a training step, added in their order: the same bits in every layout. *ret_bad: the
+ * first micro-batch whose loss is not finite, or -1. */
 double execute_loss_sum(const struct step_control *c, const struct plan *plan, int *ret_bad);
-/* The sum of report number `report` (graph.h) over all samples, in the same order. */
-double execute_report_sum(const struct step_control *c, const struct plan *plan, int report);
 
 #endif

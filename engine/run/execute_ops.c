@@ -9,7 +9,8 @@
  *   BACKWARD_WEIGHT   the gradient of its parameters, added to the use or written to it if this is the first time
  *   COPY_GRADIENT              a copy of an output's gradient, for a BACKWARD_WEIGHT that comes later
  *
- * If x->culprit is set, every op's output is scanned for values that are not finite. */
+ * If x->culprit is set, everything that an op writes (outputs, gradients of inputs and of parameters) is scanned for
+ * values that are not finite. */
 #include "engine/run/instructions.h"
 
 #include "engine/graph/op.h"
@@ -34,9 +35,13 @@ static void fill_call(const struct execution *x, const struct plan *plan, const 
         c->in[k] = tensor_of(x, plan, i, op->in[k]);
     for (int k = 0; k < OP_OUTPUTS; k++)
         c->out[k] = tensor_of(x, plan, i, op->out[k]);
-    for (int k = 0; k < OP_PARAMETERS; k++)
-        if (op->use[k] >= 0)
-            c->param[k] = execution_at(x, plan_parameter_place(plan, plan->graph->uses[op->use[k]].parameter));
+    for (int k = 0; k < OP_PARAMETERS; k++) {
+        if (op->use[k] < 0)
+            continue;
+        const int parameter = plan->graph->uses[op->use[k]].parameter;
+        const struct plan_place fp32 = plan_statistic_place(plan, parameter);
+        c->param[k] = execution_at(x, fp32.offset == SIZE_MAX ? plan_parameter_place(plan, parameter) : fp32);
+    }
 }
 
 /* --- LOAD --- */
@@ -93,8 +98,12 @@ static status_t run_load(struct execution *x, const struct plan *plan, const str
 
 static status_t sum_into(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
                          int row, struct err *e) {
-    double *to = x->control.device->losses + (size_t)row * (size_t)plan->layout.micro_batches + i->micro_batch;
-    return x->kernels->sum(x->kernels, to, tensor_of(x, plan, i, t), shape_elements(&plan->graph->tensors[t].shape), e);
+    double *to = x->control.device->losses + (size_t)row * (size_t)step_control_results(plan);
+    const int64_t n = shape_elements(&plan->graph->tensors[t].shape), samples = plan->graph->micro_batch;
+    if (plan->layout.kind != PLAN_EVALUATE)
+        return x->kernels->sum(x->kernels, to + i->micro_batch, tensor_of(x, plan, i, t), n, e);
+    return x->kernels->sum_rows(x->kernels, to + i->micro_batch * samples, tensor_of(x, plan, i, t), samples,
+                                n / samples, e);
 }
 
 /* Adds the losses and reports that this op has written to the step results on the device. */
@@ -169,51 +178,88 @@ static status_t run_copy_gradient(struct execution *x, const struct plan *plan, 
 
 /* --- values that are not finite --- */
 
-/* *ret becomes false if a value of tensor t is not finite. */
-static status_t check_finite(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
-                             bool *ret, struct err *e) {
+/* *ret becomes false if one of n values is not finite. */
+static status_t check_values(const struct execution *x, enum dtype dtype, const void *data, int64_t n, bool *ret,
+                             struct err *e) {
     const struct kernels *k = x->kernels;
-    const void *data = tensor_of(x, plan, i, t);
     bool finite = true;
-    if (!data || plan->graph->tensors[t].dtype == DTYPE_I32)
-        return ST_OK;
-    const int64_t n = shape_elements(&plan->graph->tensors[t].shape);
-    if (plan->graph->tensors[t].dtype == DTYPE_F32)
-        TRY(k->all_finite(k, x->finite, data, n, e));
-    else
-        TRY(k->elements_finite(k, x->finite, data, n, e));
+    TRY(dtype == DTYPE_F32 ? k->all_finite(k, x->finite, data, n, e) : k->elements_finite(k, x->finite, data, n, e));
     TRY(k->download(k, &finite, x->finite, sizeof finite, e));
     TRY(k->finish(k, e));
     *ret = *ret && finite;
     return ST_OK;
 }
 
-enum { CULPRIT_OP_BITS = 31, CULPRIT_BATCH_BITS = 31 };
+static status_t check_tensor(const struct execution *x, const struct plan *plan, const struct instruction *i, int t,
+                             bool *ret, struct err *e) {
+    const void *data = tensor_of(x, plan, i, t);
+    if (!data || plan->graph->tensors[t].dtype == DTYPE_I32)
+        return ST_OK;
+    const struct tensor *tensor = &plan->graph->tensors[t];
+    return check_values(x, tensor->dtype, data, shape_elements(&tensor->shape), ret, e);
+}
 
-/* A culprit is numbered by (pass, micro-batch, op), so that the smallest number was computed first. */
+/* The gradients that a backward instruction has written, or added to, of parameters. */
+static status_t check_uses(const struct execution *x, const struct plan *plan, const struct instruction *i, bool *ret,
+                           struct err *e) {
+    const struct graph *g = plan->graph;
+    int uses[OP_PARAMETERS];
+    bool first_writer[OP_PARAMETERS];
+    const int n = plan_written_uses(plan, i, uses, first_writer);
+    for (int k = 0; k < n; k++) {
+        const struct parameter *p = &g->parameters[g->uses[uses[k]].parameter];
+        if (p->kind == PARAMETER_WEIGHT)
+            TRY(check_values(x, DTYPE_F32, execution_use(x, plan, i->buffer, uses[k]), shape_elements(&p->shape), ret,
+                             e));
+    }
+    return ST_OK;
+}
+
+enum { CULPRIT_WEIGHT_BITS = 1, CULPRIT_OP_BITS = 30, CULPRIT_BATCH_BITS = 31 };
+enum {
+    CULPRIT_BATCH_SHIFT = CULPRIT_WEIGHT_BITS + CULPRIT_OP_BITS,
+    CULPRIT_PASS_SHIFT = CULPRIT_BATCH_SHIFT + CULPRIT_BATCH_BITS
+};
+
+/* A culprit is numbered by (pass, micro-batch, op, gradient of parameters or not), so that the smallest number was
+ * computed first. */
+static void blame(struct execution *x, const struct instruction *i, bool weight) {
+    const bool backward = i->kind == INSTRUCTION_BACKWARD_INPUT || i->kind == INSTRUCTION_BACKWARD_WEIGHT;
+    const uint64_t number = (uint64_t)backward << CULPRIT_PASS_SHIFT |
+                            (uint64_t)(unsigned)i->micro_batch << CULPRIT_BATCH_SHIFT |
+                            (uint64_t)(unsigned)i->op << CULPRIT_WEIGHT_BITS | weight;
+    if (number < *x->culprit)
+        *x->culprit = number;
+}
+
+/* A gradient of a parameter that is not finite stays so when later micro-batches are added to it: the first of them
+ * has the smallest number. */
 static status_t scan_outputs(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
     const struct graph *g = plan->graph;
-    bool backward = i->kind == INSTRUCTION_BACKWARD_INPUT, finite = true;
+    bool finite = true, uses_finite = true;
     if (i->kind == INSTRUCTION_FORWARD)
         for (int k = 0; k < OP_OUTPUTS; k++)
-            TRY(check_finite(x, plan, i, g->ops[i->op].out[k], &finite, e));
-    else if (backward)
+            TRY(check_tensor(x, plan, i, g->ops[i->op].out[k], &finite, e));
+    if (i->kind == INSTRUCTION_BACKWARD_INPUT)
         for (int k = 0; k < OP_INPUTS; k++)
-            TRY(check_finite(x, plan, i, g->reverse[i->op].d_in[k], &finite, e));
-    uint64_t number = (uint64_t)backward << (CULPRIT_OP_BITS + CULPRIT_BATCH_BITS) |
-                      (uint64_t)(unsigned)i->micro_batch << CULPRIT_OP_BITS | (uint64_t)(unsigned)i->op;
-    if (!finite && number < *x->culprit)
-        *x->culprit = number;
+            TRY(check_tensor(x, plan, i, g->reverse[i->op].d_in[k], &finite, e));
+    if (i->kind == INSTRUCTION_BACKWARD_INPUT || i->kind == INSTRUCTION_BACKWARD_WEIGHT)
+        TRY(check_uses(x, plan, i, &uses_finite, e));
+    if (!finite)
+        blame(x, i, false);
+    else if (!uses_finite)
+        blame(x, i, true);
     return ST_OK;
 }
 
 struct culprit culprit_decode(const struct graph *g, uint64_t number) {
-    int op = (int)(number & ((UINT64_C(1) << CULPRIT_OP_BITS) - 1));
-    bool backward = number >> (CULPRIT_OP_BITS + CULPRIT_BATCH_BITS);
-    return (
-        struct culprit){ .backward = backward,
-                         .micro_batch = (int)(number >> CULPRIT_OP_BITS & ((UINT64_C(1) << CULPRIT_BATCH_BITS) - 1)),
-                         .op = g->ops[backward ? g->reverse[op].op : op].name };
+    const int op = (int)(number >> CULPRIT_WEIGHT_BITS & ((UINT64_C(1) << CULPRIT_OP_BITS) - 1));
+    const bool backward = number >> CULPRIT_PASS_SHIFT;
+    return (struct culprit){ .backward = backward,
+                             .weight = number & 1,
+                             .micro_batch = (int)(number >> CULPRIT_BATCH_SHIFT &
+                                                  ((UINT64_C(1) << CULPRIT_BATCH_BITS) - 1)),
+                             .op = g->ops[backward ? g->reverse[op].op : op].name };
 }
 
 status_t execute_op(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {

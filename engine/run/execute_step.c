@@ -1,5 +1,6 @@
 /* STEP: hands the shards of parameters that this rank owns to the optimizer, OPTIMIZER_SHARDS to a call, and updates
- * the running statistics of batch norms. */
+ * the running statistics of batch norms. SWITCH_AVERAGES: weights and their averages change places. STATISTICS: the
+ * running moments of this rank's shards, in fp32. */
 #include "engine/optimizer/optimizer.h"
 #include "engine/run/instructions.h"
 #include "engine/run/weights.h"
@@ -94,4 +95,34 @@ static status_t step_statistics(const struct execution *x, const struct plan *pl
 status_t execute_step(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
     TRY(step_weights(x, plan, i, e));
     return step_statistics(x, plan, i, e);
+}
+
+/* Statistics have no average. A 16-bit weight follows its master. */
+status_t execute_switch_averages(struct execution *x, const struct plan *plan, const struct instruction *i,
+                                 struct err *e) {
+    const struct kernels *k = x->kernels;
+    for (int64_t n = i->begin; n < i->end; n++) {
+        const struct plan_shard *p = &plan->shards[n];
+        float *master = weights_master(x, plan, p), *average = weights_average(x, p);
+        void *weight = weight_of(x, plan, p);
+        if (!average)
+            continue;
+        TRY(k->exchange(k, master, average, p->count, e));
+        if (weight)
+            TRY(k->convert(k, weight, master, p->count, e));
+    }
+    return ST_OK;
+}
+
+status_t execute_statistics(struct execution *x, const struct plan *plan, const struct instruction *i, struct err *e) {
+    const struct kernels *k = x->kernels->fp32;
+    float *all = execution_statistics(x, plan);
+    TRY(k->fill(k, all, 0, (int64_t)(plan->statistics_bytes / sizeof *all), e));
+    for (int64_t n = i->begin; n < i->end; n++) {
+        const struct plan_shard *p = &plan->shards[n];
+        float *to = execution_at(x, plan_statistic_place(plan, p->parameter));
+        if (to)
+            TRY(k->copy(k, to + p->first, weights_master(x, plan, p), p->count, e));
+    }
+    return ST_OK;
 }

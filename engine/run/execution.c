@@ -49,6 +49,10 @@ float *execution_use(const struct execution *x, const struct plan *plan, int buf
     return execution_at(x, plan_gradient_place(plan, buffer, plan->use_begin[use]));
 }
 
+float *execution_statistics(const struct execution *x, const struct plan *plan) {
+    return execution_at(x, (struct plan_place){ FAMILY_ACTIVATIONS, plan->statistics_begin });
+}
+
 double *execution_chunk_sums(const struct execution *x, const struct plan *plan) {
     (void)plan;
     return (double *)(void *)x->arena->family[FAMILY_WORKSPACE];

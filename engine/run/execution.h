@@ -87,6 +87,8 @@ void *execution_tensor(const struct execution *x, const struct plan *plan, int t
 float *execution_use(const struct execution *x, const struct plan *plan, int buffer, int use);
 /* Scratch memory of kernels and the optimizer. */
 void *execution_workspace(const struct execution *x, const struct plan *plan);
+/* The array of running moments, plan->statistics_bytes (plan.h, STATISTICS). */
+float *execution_statistics(const struct execution *x, const struct plan *plan);
 /* [plan->norm_chunks] sums of squares, one for each chunk. */
 double *execution_chunk_sums(const struct execution *x, const struct plan *plan);
 

@@ -14,12 +14,19 @@ MUST_CHECK status_t execute_gradient(struct execution *x, const struct plan *pla
 /* STEP: the optimizer, batch statistics, averages of weights. */
 MUST_CHECK status_t execute_step(struct execution *x, const struct plan *plan, const struct instruction *i,
                                  struct err *e);
+/* STATISTICS. */
+MUST_CHECK status_t execute_statistics(struct execution *x, const struct plan *plan, const struct instruction *i,
+                                       struct err *e);
+/* SWITCH_AVERAGES. */
+MUST_CHECK status_t execute_switch_averages(struct execution *x, const struct plan *plan, const struct instruction *i,
+                                            struct err *e);
 
-/* The op whose output first contained a value that is not finite, as a number: of two numbers, also of different ranks,
- * the smaller was computed first. CULPRIT_NONE is larger than all. */
+/* The op that first wrote a value that is not finite, as a number: of two numbers, also of different ranks, the smaller
+ * was computed first. CULPRIT_NONE is larger than all. */
 #define CULPRIT_NONE UINT64_MAX
 struct culprit {
     bool backward;
+    bool weight; /* the gradient of its parameters, not that of its inputs; only if backward */
     int micro_batch;
     const char *op;
 };

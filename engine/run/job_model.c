@@ -12,14 +12,27 @@
 #include "base/alloc.h"
 #include "engine/graph/op.h"
 #include "engine/model/model.h"
+#include "engine/plan/cost/bucket_choice.h"
+#include "engine/run/host_memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Small enough that the first bucket is sent early, large enough that a message's fixed cost does not matter. Chosen
- * without measuring other sizes. */
-static const int64_t BUCKET_BYTES = 4 << 20;
+/* What buckets are chosen for on CPUs: ranks of some cores, eight on a host, and hosts with 10 Gbit/s. On GPUs it is
+ * the device that plans assume. The figures are never measured: every rank, and a plan, must choose the same. */
+static const struct plan_profile NOMINAL_CPU = {
+    .name = "cpu",
+    .accelerator = "cpu",
+    .product_flops = { [DTYPE_F32] = 5e11, [DTYPE_BF16] = 1e12, [DTYPE_F16] = 5e11 },
+    .product_reach = 0.8,
+    .memory_bytes_per_second = 2e10,
+    .memory_reach = 0.8,
+    .node_ranks = 8,
+    .intra_node = { .bytes_per_second = 4e9, .seconds = 3e-5 },
+    .inter_node = { .bytes_per_second = 1.25e9, .seconds = 5e-5 },
+};
+static const char NOMINAL_GPU[] = "h200";
 
 struct job_model {
     struct model_config model;
@@ -28,6 +41,8 @@ struct job_model {
     const struct optimizer_kind *optimizer;
     const struct kernels *kernels; /* for workspace sizes */
     struct kernels *own;           /* the same if job_model_close must close it, else NULL */
+    struct host_memory_facts facts;
+    struct host_memory_rule host;
 };
 
 static enum dtype element_of(enum engine_precision p) {
@@ -90,14 +105,21 @@ static status_t open_parts(struct job_model *o, struct engine_config *c, const s
     o->model = c->model;
     o->element = element_of(c->train.precision);
     o->optimizer = c->train.optimizer.kind;
-    return find_kernels(o, c, open, e);
+    TRY(find_kernels(o, c, open, e));
+    o->facts = host_memory_facts_of(c, o->kernels, 0);
+    o->host = host_memory_rule_of(&o->facts);
+    return ST_OK;
 }
 
 status_t job_model_open(struct engine_config *config, const struct source *source, const struct kernels *open,
                         struct job_model **ret, struct err *e) {
     const struct model_data data = model_data_of(source_info(source));
-    return job_model_open_shaped(config, &data, open, ret, e);
+    TRY(job_model_open_shaped(config, &data, open, ret, e));
+    (*ret)->facts.data_bytes = source_info(source)->memory_bytes;
+    return ST_OK;
 }
+
+const struct host_memory_rule *job_model_host(const struct job_model *o) { return &o->host; }
 
 status_t job_model_open_shaped(struct engine_config *config, const struct model_data *data, const struct kernels *open,
                                struct job_model **ret, struct err *e) {
@@ -151,10 +173,10 @@ static struct plan_layout base_layout(const struct engine_config *c) {
                                                                                    : c->train.recompute,
                                  .reduce = c->train.reduce,
                                  .fast = c->train.numerics == ENGINE_NUMERICS_FAST,
-                                 .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES,
+                                 .bucket_bytes = c->bucket_bytes > 0 ? c->bucket_bytes : BUCKET_BYTES_DEFAULT,
                                  .uploads_ahead = strcmp(c->device, "cpu") != 0,
                                  .optimizer = c->train.optimizer.kind,
-                                 .ema = c->train.ema_decay > 0 };
+                                 .ema = c->train.ema.decay > 0 };
 }
 
 struct plan_layout job_model_layout(const struct engine_config *c, size_t workspace) {
@@ -164,12 +186,27 @@ struct plan_layout job_model_layout(const struct engine_config *c, size_t worksp
     return l;
 }
 
+status_t job_model_choose_buckets(struct engine_config *c, const struct graph *g, void (*progress)(void *ctx),
+                                  void *ctx, struct bucket_choice *ret, struct err *e) {
+    struct plan_profile profile = NOMINAL_CPU;
+    *ret = (struct bucket_choice){ .bytes = c->bucket_bytes };
+    if (c->bucket_bytes > 0)
+        return ST_OK;
+    if (strcmp(c->device, "cpu") != 0)
+        TRY(plan_profile_find(NOMINAL_GPU, &profile, e));
+    const struct plan_layout layout = job_model_layout(c, 0);
+    TRY(bucket_choose(g, &layout, &profile, c->memory_bytes <= 0, progress, ctx, ret, e));
+    c->bucket_bytes = ret->bytes;
+    return ST_OK;
+}
+
 static struct choose_request request_of(struct job_model *o, const struct engine_config *c) {
     return (struct choose_request){ .layout = base_layout(c),
                                     .global_batch = c->train.global_batch,
                                     .micro_batch = c->train.micro_batch,
                                     .recompute = c->train.recompute,
                                     .memory_bytes = c->memory_bytes > 0 ? (size_t)c->memory_bytes : 0,
+                                    .host = &o->host,
                                     .build = job_model_build,
                                     .ctx = o };
 }
@@ -202,7 +239,7 @@ status_t job_model_max_micro_batch(struct job_model *o, const struct engine_conf
             continue;
         l.micro_batches = c->train.global_batch / n;
         TRY(job_model_build(o, n, &g, &l.workspace_bytes, e));
-        TRY(plan_max_bytes(g, &l, &bytes, &rank, e));
+        TRY(plan_max_bytes(g, &l, &o->host, &bytes, &rank, e));
         if (bytes <= memory_bytes) {
             *ret = n;
             return ST_OK;

@@ -15,6 +15,7 @@
 
 #include "engine/data/source.h"
 #include "engine/plan/build/choose.h"
+#include "engine/plan/cost/bucket_choice.h"
 #include "engine/run/engine_config.h"
 #include "kernels/kernels.h"
 
@@ -37,6 +38,9 @@ MUST_CHECK status_t job_model_open_shaped(struct engine_config *config, const st
 struct job_model *job_model_close(struct job_model *o);
 CLEANUP_DEFINE(struct job_model *, job_model_close)
 
+/* What the ranks of this job take of their hosts beside the arena; lives as long as o. */
+const struct host_memory_rule *job_model_host(const struct job_model *o);
+
 /* The number of threads that workspaces are sized for: engine_config.max_threads, or threads if that is larger; at
  * least 1. */
 int job_model_max_threads(const struct engine_config *c);
@@ -57,11 +61,18 @@ size_t job_model_workspace(const struct kernels *k, const struct graph *g, const
 /* The training plan's layout, without rank. micro_batch, lanes and recompute must be resolved. */
 struct plan_layout job_model_layout(const struct engine_config *config, size_t workspace_bytes);
 
+/* Sets bucket_bytes, if it is 0, to the size with which a step is the fastest (cost/bucket_choice.h). micro_batch,
+ * lanes and recompute must be resolved. The choice follows from the configuration and the graph alone. progress may be
+ * NULL. */
+MUST_CHECK status_t job_model_choose_buckets(struct engine_config *config, const struct graph *graph,
+                                             void (*progress)(void *ctx), void *ctx, struct bucket_choice *ret,
+                                             struct err *e);
+
 /* Chooses what the configuration leaves open; see engine_resolve. */
 MUST_CHECK status_t job_model_resolve(struct job_model *o, struct engine_config *config, struct err *e);
 /* Whether the configured global batch can be divided into micro-batches and lanes of these sizes. */
 bool job_model_can_divide(const struct engine_config *config, int micro_batch, int lanes);
-/* The largest micro-batch whose plan fits in memory_bytes on every rank, with lanes, recompute and all else as
+/* The largest micro-batch with which every rank fits in memory_bytes, with lanes, recompute and all else as
  * configured; 0: none fits. *ret_larger_exceeds: larger ones exist but need more bytes; false: the global batch has no
  * larger divisor that fits the lanes. */
 MUST_CHECK status_t job_model_max_micro_batch(struct job_model *o, const struct engine_config *config,

@@ -2,24 +2,23 @@
  *
  *   1. check the configuration, read the data
  *   2. open the kernels, with the tuning cache of the checkpoint that a run resumes from
- *   3. build the model's graph for this micro-batch, then the plans of all ranks. Every rank builds all of them and
- *      verifies them together (plan/verify/verify.h), then keeps its own: a plan that could deadlock or read a wrong
- *      byte fails here, on every rank
- *   4. compare the plan's bytes with memory_bytes; if they exceed it, name the largest micro-batch that fits
+ *   3. build the model's graph for this micro-batch, then the plans of this rank, proved together with those of other
+ *      ranks (gang_plan.h): a plan that could deadlock or read a wrong byte fails here
+ *   4. compare the rank's bytes with memory_bytes; if they exceed it, name the largest micro-batch that fits
  *   5. allocate the arena and what steps need beside it; on a deferred device, warm up; open the transfers */
 #include "engine/run/prepare.h"
 
 #include "base/alloc.h"
-#include "base/limits.h"
 #include "engine/data/loader.h"
-#include "engine/plan/build/plan_build.h"
-#include "engine/plan/verify/verify.h"
 #include "engine/run/execute.h"
+#include "engine/run/gang_plan.h"
+#include "engine/run/host_memory.h"
 #include "engine/run/job_model.h"
 #include "engine/run/profiler.h"
 #include "engine/run/snapshot.h"
 #include "engine/run/transfers.h"
 
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,36 +58,26 @@ static status_t open_data(struct engine *engine, struct err *e) {
     return ST_OK;
 }
 
-/* Builds the plans of all ranks, verifies them together, and keeps this rank's. */
 static status_t build_plan(struct engine *engine, struct plan_layout layout, struct plan **ret, struct err *e) {
-    struct plan *plans[LIMIT_WORLD_SIZE] = { NULL };
-    status_t st = ST_OK;
-    for (int r = 0; r < engine->world_size && st == ST_OK; r++) {
-        layout.rank = r;
-        st = plan_build(engine->graph, &layout, &plans[r], e);
-    }
-    if (st == ST_OK)
-        st = plan_verify((const struct plan *const *)plans, engine->world_size, e) == ST_OK ? ST_OK : ST_INTERNAL;
-    if (st == ST_OK)
-        *ret = take_ptr(&plans[engine->rank]);
-    for (int r = 0; r < engine->world_size; r++)
-        plan_free(plans[r]);
-    return st;
+    const struct gang_plan_progress reports = { progress, engine };
+    layout.rank = engine->rank;
+    return gang_plan_make(engine->graph, &layout, &reports, ret, engine->plan_digest[layout.kind], e);
 }
 
-static status_t build_plans(struct engine *engine, struct job_model *model, struct err *e) {
+/* The bytes of this rank that a limit covers. */
+static size_t weigh(struct engine *engine, const struct job_model *model) {
+    const struct host_memory_rule *rule = job_model_host(model);
+    const struct plan *plans[ENGINE_PLANS];
+    const size_t arena = arena_bytes(plans, engine_plans(engine, plans));
+    struct host_memory host = { 0 };
+    host_memory_of_rank(rule, engine->train, &host);
+    engine->host_bytes = host_memory_bytes(&host) + (rule->limited ? arena : 0);
+    return rule->limited ? engine->host_bytes : arena;
+}
+
+static status_t check_memory(struct engine *engine, struct job_model *model, struct err *e) {
     const struct engine_config *c = &engine->config;
-    size_t workspace;
-    TRY(job_model_build(model, c->train.micro_batch, &engine->graph, &workspace, e));
-    struct plan_layout layout = job_model_layout(c, workspace);
-    TRY(build_plan(engine, layout, &engine->train, e));
-    if (source_info(engine->source)->samples[SOURCE_VALIDATION] > 0 && c->train.eval.batches > 0) {
-        layout.kind = PLAN_EVALUATE;
-        layout.micro_batches *= c->train.eval.batches;
-        TRY(build_plan(engine, layout, &engine->evaluate, e));
-    }
-    const struct plan *plans[2];
-    size_t bytes = arena_bytes(plans, engine_plans(engine, plans));
+    const size_t bytes = weigh(engine, model);
     int largest = 0;
     bool larger = false;
     if (c->memory_bytes <= 0 || bytes <= (size_t)c->memory_bytes)
@@ -102,6 +91,40 @@ static status_t build_plans(struct engine *engine, struct job_model *model, stru
     return err_set(e, ST_INVALID_ARGUMENT,
                    "resources.memory_bytes: rank %d needs %zu bytes, more than %lld, and no smaller micro-batch fits",
                    engine->rank, bytes, (long long)c->memory_bytes);
+}
+
+/* Rank 0 chooses and sends its choice, since that takes the plans of a column for each size. What cannot be planned is
+ * reported by all ranks alike, when they build their own plans. */
+static status_t choose_buckets(struct engine *engine, struct err *e) {
+    const struct collective_group world = collective_world(engine->collective);
+    struct bucket_choice choice = { .bytes = 0 };
+    if (engine->config.bucket_bytes > 0)
+        return ST_OK;
+    if (engine->rank == 0 &&
+        job_model_choose_buckets(&engine->config, engine->graph, progress, engine, &choice, NULL) != ST_OK)
+        choice.bytes = BUCKET_BYTES_DEFAULT;
+    uint64_t bytes = (uint64_t)choice.bytes;
+    TRY(collective_or(engine->collective, COLLECTIVE_CONTROL, &world, &bytes, 1, e));
+    engine->config.bucket_bytes = (int64_t)bytes;
+    return ST_OK;
+}
+
+static status_t build_plans(struct engine *engine, struct job_model *model, struct err *e) {
+    const struct engine_config *c = &engine->config;
+    size_t workspace;
+    TRY(job_model_build(model, c->train.micro_batch, &engine->graph, &workspace, e));
+    TRY(choose_buckets(engine, e));
+    struct plan_layout layout = job_model_layout(c, workspace);
+    TRY(build_plan(engine, layout, &engine->train, e));
+    if (source_info(engine->source)->samples[SOURCE_VALIDATION] > 0) {
+        layout.kind = PLAN_EVALUATE;
+        TRY(build_plan(engine, layout, &engine->evaluate, e));
+    }
+    if (engine->evaluate && c->train.ema.decay > 0 && c->train.ema.evaluate) {
+        layout.kind = PLAN_AVERAGE;
+        TRY(build_plan(engine, layout, &engine->averages, e));
+    }
+    return check_memory(engine, model, e);
 }
 
 /* Under `numerics: fast` the number of data ranks changes the bits, so it is part of the id. */
@@ -163,9 +186,11 @@ static void open_metrics(struct engine *engine) {
     for (int i = 0; i < n; i++)
         snprintf(engine->metrics.norm_names[i], sizeof engine->metrics.norm_names[i], "grad_norm/%.*s",
                  ENGINE_METRIC_NAME - 12, engine->graph->parameters[i].name);
-    for (int r = 0; r < engine->graph->n_reports; r++)
-        snprintf(engine->metrics.report_names[r], sizeof engine->metrics.report_names[r], "validation_%s",
+    for (int r = 0; r < engine->graph->n_reports; r++) {
+        snprintf(engine->metrics.report_names[r], ENGINE_METRIC_NAME, "validation_%s", engine->graph->report[r].name);
+        snprintf(engine->metrics.average_names[r], ENGINE_METRIC_NAME, "ema_validation_%s",
                  engine->graph->report[r].name);
+    }
 }
 
 /* A library that loads a kernel at its first call waits until the device is idle. If a receive is posted by then, whose
@@ -179,7 +204,7 @@ static status_t open_transfers(struct engine *engine, const struct plan *const *
 }
 
 static status_t open_memory(struct engine *engine, struct err *e) {
-    const struct plan *plans[2];
+    const struct plan *plans[ENGINE_PLANS];
     const int n = engine_plans(engine, plans);
     struct execution *x = &engine->execution;
     TRY(arena_open(&engine->arena, engine->kernels, plans, n, e));
@@ -231,6 +256,7 @@ status_t engine_open_loader(struct engine *engine, struct err *e) {
                                     .n_micro_batches = n,
                                     .inputs = inputs,
                                     .first_step = engine_steps_done(engine),
+                                    .first_sample = engine_first_sample(engine, engine_steps_done(engine)),
                                     .steps = t->steps };
     if (engine->kernels->deferred) { /* the device reads a step's batches until the step has been taken */
         config.valid = CONTROL_STEPS * n;
@@ -243,5 +269,6 @@ status_t engine_prepare(struct engine *engine, struct err *e) {
     TRY(check_config(&engine->config, engine->world_size, e));
     TRY(open_data(engine, e));
     TRY(build(engine, e));
+    malloc_trim(0); /* what reading the data and verifying the plans needed goes back before the arena is allocated */
     return open_memory(engine, e);
 }

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/utf8.h"
 #include "engine/checkpoint/reader.h"
+#include "engine/checkpoint/tensor.h"
 #include "engine/data/tokenizer.h"
 #include "engine/graph/op.h"
 #include "engine/model/model.h"
@@ -22,6 +23,7 @@
 #include "kernels/philox.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -96,18 +98,32 @@ static status_t build(struct sampler *s, struct err *e) {
     return ST_OK;
 }
 
+/* The checkpoint's tensor of a parameter: the weight or its average. */
+static void name_tensor(const struct sampler *s, int parameter, char ret[CHECKPOINT_NAME_BYTES]) {
+    snprintf(ret, CHECKPOINT_NAME_BYTES, "%s%s", s->request->average ? CHECKPOINT_AVERAGE_PREFIX : "",
+             s->graph->parameters[parameter].name);
+}
+
 static status_t read_weight(void *ctx, int parameter, int64_t first, int64_t count, float *data, struct err *e) {
     struct sampler *s = ctx;
-    return checkpoint_reader_read(s->reader, s->graph->parameters[parameter].name, first, count, data, e);
+    char name[CHECKPOINT_NAME_BYTES];
+    name_tensor(s, parameter, name);
+    return checkpoint_reader_read(s->reader, name, first, count, data, e);
 }
 
 static status_t load_weights(struct sampler *s, struct err *e) {
     for (int i = 0; i < s->graph->n_parameters; i++) {
         const struct parameter *p = &s->graph->parameters[i];
-        const struct checkpoint_tensor *t = checkpoint_reader_find(s->reader, p->name);
+        char name[CHECKPOINT_NAME_BYTES];
+        name_tensor(s, i, name);
+        const struct checkpoint_tensor *t = checkpoint_reader_find(s->reader, name);
+        if (!t && s->request->average && checkpoint_reader_find(s->reader, p->name))
+            return err_set(e, ST_FAILED_PRECONDITION,
+                           "%s: the checkpoint has no averaged weights: it was trained without train.ema",
+                           s->request->directory);
         if (!t || checkpoint_tensor_elements(t) != shape_elements(&p->shape))
             return err_set(e, ST_DATA_LOSS, "%s: tensor %s is missing or has another shape", s->request->directory,
-                           p->name);
+                           name);
     }
     return weights_fill(&s->x, s->plan, read_weight, s, e);
 }

@@ -211,8 +211,8 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
     free(s->tuning_cache);
     s->tuning_cache = k->tuning_cache(k);
     s->final = final;
-    s->has_validation_loss = engine->training.has_validation_loss;
-    s->validation_loss = engine->training.validation_loss;
+    s->has_validation_loss = engine->training.evaluated;
+    s->validation_loss = engine_validation_loss(engine);
     pthread_mutex_lock(&s->lock);
     int unused = s->uncommitted[0] < 0 ? 0 : MAX_UNCOMMITTED - 1;
     s->uncommitted[unused] = step;
@@ -222,6 +222,8 @@ status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, st
                                             .skipped = engine->training.skipped,
                                             .loss_scale = engine->training.decision.scale,
                                             .growth_count = engine->training.decision.growth_count,
+                                            .samples = engine_first_sample(engine, step),
+                                            .not_finite = engine->training.decision.not_finite,
                                             .spike_norms = engine->training.decision.norms,
                                             .n_spike_norms = (int)engine->training.decision.n_norms,
                                             .tensors = s->state->tensors,
@@ -368,6 +370,7 @@ static void restore_decision(struct engine *engine, const struct checkpoint_info
         d->scale = info->loss_scale;
         d->growth_count = info->growth_count;
     }
+    d->not_finite = info->not_finite;
     for (int i = 0; i < info->n_spike_norms && t->skip_spikes.z_score > 0; i++)
         decide_norm_add(d, info->spike_norms[i], t->skip_spikes.window);
 }
@@ -381,10 +384,19 @@ status_t snapshot_tuning_cache(const struct engine *engine, char **ret, struct e
     return snapshot_read_status(checkpoint_tuning_caches(c->roots, c->resume_directory, engine->rank, ret, e));
 }
 
+static status_t exchange_proofs(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
+    struct engine *engine = ctx;
+    return collective_all_gather_blobs(engine->collective, COLLECTIVE_CONTROL, mine, n, all, e);
+}
+
 static status_t restore(struct engine *engine, struct err *e) {
     struct checkpoint_reader_options options = { .roots = engine->config.checkpoint.roots,
                                                  .progress = report_progress,
-                                                 .ctx = engine };
+                                                 .ctx = engine,
+                                                 .rank = engine->rank,
+                                                 .world_size = engine->world_size,
+                                                 .exchange = exchange_proofs,
+                                                 .exchange_ctx = engine };
     CLEANUP(checkpoint_reader_closep) struct checkpoint_reader *reader = NULL;
     TRY(checkpoint_reader_open(engine->config.checkpoint.resume_directory, &options, &reader, e));
     const struct checkpoint_info *info = checkpoint_reader_info(reader);
@@ -394,6 +406,8 @@ static status_t restore(struct engine *engine, struct err *e) {
     CLEANUP(state_tensors_freep) struct state_tensors *state = state_tensors_new(engine->train);
     TRY(read_state(&r, state, e));
     atomic_store(&engine->training.step, info->step);
+    engine->first = (struct engine_first){ info->step, info->samples ? info->samples
+                                                                     : info->step * engine->config.train.global_batch };
     engine->training.decision.update.number = r.optimizer ? info->updates : 0;
     engine->training.skipped = info->skipped;
     restore_decision(engine, info);

@@ -97,7 +97,8 @@ int state_segments(const struct state_tensors *s, const struct execution *x, con
                 count = 0;
             if (count == 0)
                 continue;
-            memory[n] = memory_of(x, plan, of, p) + (at - first);
+            if (x)
+                memory[n] = memory_of(x, plan, of, p) + (at - first);
             segments[n++] = (struct checkpoint_segment){ .tensor = t, .first = at, .count = count };
         }
     return n;

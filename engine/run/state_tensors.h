@@ -32,8 +32,8 @@ CLEANUP_DEFINE(struct state_tensors *, state_tensors_free)
 
 /* The pieces of them that this rank holds, and their addresses in the arena. With `shared`, elements that several data
  * ranks hold (ZeRO 0) are divided among these ranks, so that every element belongs to exactly one rank of the gang:
- * this is what each rank writes. Both arrays have capacity for state_segments_max pieces. Returns the number of
- * pieces. */
+ * this is what each rank writes. Both arrays have capacity for state_segments_max pieces. x NULL: there is no arena
+ * yet, and no address is set. Returns the number of pieces. */
 int state_segments_max(const struct state_tensors *s, const struct plan *plan);
 int state_segments(const struct state_tensors *s, const struct execution *x, const struct plan *plan, bool shared,
                    struct checkpoint_segment *segments, float **memory);

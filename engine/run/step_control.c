@@ -4,8 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+int step_control_results(const struct plan *plan) {
+    return plan->layout.micro_batches * (plan->layout.kind == PLAN_EVALUATE ? plan->graph->micro_batch : 1);
+}
+
 static size_t result_values(const struct plan *plan) {
-    return (size_t)plan->layout.micro_batches * (size_t)(1 + plan->graph->n_reports);
+    return (size_t)step_control_results(plan) * (size_t)(1 + plan->graph->n_reports);
 }
 
 static size_t step_control_bytes(const struct plan *plan) {

@@ -35,8 +35,9 @@ struct step_control {
     double learning_rate[OPTIMIZER_RATES]; /* optimizer_rates */
     /* The step results, which the ranks exchange once a step. Each rank fills in its own values and leaves the rest
      * zero; a bitwise or unites them. */
-    uint64_t flags;  /* STEP_FLAG_* */
-    double losses[]; /* [micro_batches] sums over the micro-batch's targets; then as many of each report's */
+    uint64_t flags; /* STEP_FLAG_* */
+    /* [step_control_results] sums over the targets of a micro-batch or sample; then as many of each report's. */
+    double losses[];
 };
 
 /* The host's side of one step in flight. */
@@ -60,6 +61,10 @@ struct step_controls {
 
 /* Length of the step results in words of 8 bytes, from `flags` on. */
 int64_t step_control_result_words(const struct plan *plan);
+
+/* The losses of a plan's results: one for each micro-batch, and one for each sample of an evaluation, whose sum must
+ * not depend on how the samples are divided into micro-batches. */
+int step_control_results(const struct plan *plan);
 
 /* plans[0] loads most micro-batches. The kernels are borrowed until close. */
 MUST_CHECK status_t step_control_open(struct step_controls *c, const struct kernels *k, const struct plan *const *plans,

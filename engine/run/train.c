@@ -4,8 +4,8 @@
  *                  the device never waits for the host, unless the host must read the state after the first one (a
  *                  checkpoint, an evaluation, a profile): is_boundary. This depends on the configuration alone, so it
  *                  is the same on all ranks
- *   end_step       waits for the oldest step, then, in this order: ends the run if a value is not finite, counts the
- *                  step, evaluates, reports the metrics
+ *   end_step       waits for the oldest step, then, in this order: ends the run if too many steps in a row were not
+ *                  finite, counts the step, evaluates, reports the metrics
  *   checkpoint     the snapshot is copied; the writer's thread writes it while training continues
  *
  * What the ranks must agree on (stop, skip a checkpoint) goes into the step results as flags, which are united
@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "engine/data/loader.h"
 #include "engine/run/data_queue.h"
+#include "engine/run/evaluate.h"
 #include "engine/run/execute.h"
 #include "engine/run/instructions.h"
 #include "engine/run/learning_rate.h"
@@ -59,18 +60,11 @@ static status_t load_train(void *ctx, int k, struct batch *ret, struct err *e) {
     return ST_OK;
 }
 
-static status_t load_validation(void *ctx, int k, struct batch *ret, struct err *e) {
-    struct engine *engine = ctx;
-    const struct engine_train *t = &engine->config.train;
-    *ret = engine->scratch_batch;
-    return source_read(engine->source, SOURCE_VALIDATION, t->seed, (int64_t)k * t->micro_batch, t->micro_batch, ret, e);
-}
-
 /* Micro-batch k of the current step again, outside the loader's order. */
 static status_t load_again(void *ctx, int k, struct batch *ret, struct err *e) {
     struct engine *engine = ctx;
     const struct engine_train *t = &engine->config.train;
-    int64_t first = engine->execution.step * t->global_batch + (int64_t)k * t->micro_batch;
+    int64_t first = engine_first_sample(engine, engine->execution.step) + (int64_t)k * t->micro_batch;
     *ret = engine->scratch_batch;
     return source_read(engine->source, SOURCE_TRAIN, t->seed, first, t->micro_batch, ret, e);
 }
@@ -89,9 +83,10 @@ status_t train_start(struct engine *engine, struct err *e) {
                                          .window = t->skip_spikes.window,
                                          .dynamic_scale = t->precision == ENGINE_FP16,
                                          .growth_interval = t->loss_scale.growth_interval,
-                                         .targets = step_targets(engine) };
+                                         .targets = step_targets(engine),
+                                         .max_not_finite = t->max_not_finite };
     x->clip_value = t->clip_value;
-    x->ema_decay = t->ema_decay;
+    x->ema_decay = t->ema.decay;
     x->optimizer = &t->optimizer;
     engine->in_flight.begun = engine_steps_done(engine);
     engine->threads.max = engine->kernels->max_threads;
@@ -171,9 +166,9 @@ static status_t begin_step(struct engine *engine, struct err *e) {
 
 /* --- values that are not finite --- */
 
-/* Runs the step that has just ended again, on all ranks at once, and scans every op's output. Nothing of this step or
- * of a later one that had begun was applied, so it computes the same values. *ret_rank: the rank that found the first
- * culprit; -1: all values were finite this time. */
+/* Runs the step that has just ended again, on all ranks at once, and scans all that every op writes. Nothing of this
+ * step or of a later one that had begun was applied, so it computes the same values. *ret_rank: the rank that found the
+ * first culprit; -1: all values were finite this time. */
 static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank, struct err *e) {
     struct execution *x = &engine->execution;
     CLEANUP(freep) uint64_t *all = alloc_zeroed((size_t)engine->world_size, sizeof *all);
@@ -200,6 +195,39 @@ static status_t find_culprit(struct engine *engine, uint64_t *ret, int *ret_rank
     return ST_OK;
 }
 
+/* The chunk sums of the step that ran last, all parameters' on every rank. */
+static status_t norms_download(struct engine *engine, struct err *e) {
+    const struct kernels *k = engine->kernels;
+    TRY(k->download(k, engine->metrics.norms, execution_chunk_sums(&engine->execution, engine->train),
+                    (size_t)engine->train->norm_chunks * sizeof *engine->metrics.norms, e));
+    return k->finish(k, e);
+}
+
+/* The sum of squares of parameter i's gradient, from the chunk sums; 0 for a statistic. */
+static double norm_square(const struct engine *engine, int i) {
+    const int64_t first = engine->train->parameter_norm[i];
+    const int64_t n = (shape_elements(&engine->graph->parameters[i].shape) + PLAN_CHUNK - 1) / PLAN_CHUNK;
+    double sum = 0;
+    for (int64_t c = first; first >= 0 && c < first + n; c++)
+        sum += engine->metrics.norms[c];
+    return sum;
+}
+
+/* Every op wrote finite values when the step was run again: then a sum over micro-batches or ranks may have
+ * overflowed. */
+static status_t blame_sum(struct engine *engine, const char *what, struct err *e) {
+    const long long step = (long long)engine_steps_done(engine) + 1;
+    TRY(norms_download(engine, e));
+    for (int i = 0; i < engine->graph->n_parameters; i++)
+        if (!isfinite(norm_square(engine, i)))
+            return err_set(e, ST_OUT_OF_RANGE,
+                           "step %lld: %s; the gradient of %s is finite in every micro-batch, and its sum is not", step,
+                           what, engine->graph->parameters[i].name);
+    return err_set(e, ST_OUT_OF_RANGE,
+                   "step %lld: %s; the failing op is unknown: all values were finite when the step was run again", step,
+                   what);
+}
+
 /* The error of a step whose loss or norm is not finite: the same sentence on every rank. */
 static status_t not_finite(struct engine *engine, double loss, double grad_norm, int bad, struct err *e) {
     long long step = (long long)engine_steps_done(engine) + 1;
@@ -213,20 +241,20 @@ static status_t not_finite(struct engine *engine, double loss, double grad_norm,
         snprintf(what, sizeof what, "the gradient norm is %g, the loss %g", grad_norm, loss);
     TRY(find_culprit(engine, &number, &rank, e));
     if (rank < 0)
-        return err_set(e, ST_OUT_OF_RANGE,
-                       "step %lld: %s; the failing op is unknown: all values were finite when the step was run again",
-                       step, what);
-    struct culprit c = culprit_decode(engine->graph, number);
+        return blame_sum(engine, what, e);
+    const struct culprit c = culprit_decode(engine->graph, number);
+    const char *pass = c.weight ? "the parameter gradients of " : c.backward ? "the backward pass of " : "";
     return err_set(e, ST_OUT_OF_RANGE, "step %lld: %s; the first op to blame is %s%s, of micro-batch %d on rank %d",
-                   step, what, c.backward ? "the backward pass of " : "", c.op, c.micro_batch, rank);
+                   step, what, pass, c.op, c.micro_batch, rank);
 }
 
-/* Fails if a value of the step is not finite, or if it overflowed at the smallest loss scale. All ranks decide the
- * same. The barrier keeps a rank from disconnecting, which would abort the others, before all have decided. */
+/* Fails if too many steps in a row have values that are not finite, or if this one overflowed at the smallest loss
+ * scale. All ranks decide the same. The barrier keeps a rank from disconnecting, which would abort the others, before
+ * all have decided. */
 static status_t check_step(struct engine *engine, const struct step_control *c, double loss, int bad, struct err *e) {
     const double scale = engine->training.decision.scale;
     status_t st = ST_OK;
-    if (bad >= 0 || c->decision.update.skip == STEP_NOT_FINITE)
+    if (c->decision.update.skip == STEP_FAILED)
         st = not_finite(engine, loss, c->decision.grad_norm, bad, e);
     else if (c->decision.update.skip == STEP_OVERFLOW && scale <= MIN_LOSS_SCALE)
         st = err_set(e, ST_OUT_OF_RANGE, "step %lld: the gradient overflows fp16 even at a loss scale of %g",
@@ -238,48 +266,12 @@ static status_t check_step(struct engine *engine, const struct step_control *c, 
 
 /* --- a step ends --- */
 
-static status_t evaluate(struct engine *engine, struct err *e) {
-    struct execution *x = &engine->execution;
-    struct profiler *profiler = x->profiler;
-    const struct step_control *c = NULL;
-    x->load = load_validation;
-    x->load_stays = false;
-    x->flags = 0;
-    x->profiler = NULL;
-    status_t st = execute_now(x, engine->evaluate, &c, e);
-    x->profiler = profiler;
-    TRY(st);
-    int bad;
-    double samples = (double)engine->evaluate->layout.micro_batches * (double)engine->config.train.micro_batch;
-    engine->training.validation_loss = execute_loss_sum(c, engine->evaluate, &bad) /
-                                       (samples * (double)engine->graph->targets_per_sample);
-    engine->training.has_validation_loss = true;
-    for (int r = 0; r < engine->graph->n_reports; r++)
-        engine->training.reports[r] = execute_report_sum(c, engine->evaluate, r) / samples;
-    return ST_OK;
-}
-
-static status_t norms_download(struct engine *engine, struct err *e) {
-    const struct kernels *k = engine->kernels;
-    TRY(k->download(k, engine->metrics.norms, execution_chunk_sums(&engine->execution, engine->train),
-                    (size_t)engine->train->norm_chunks * sizeof *engine->metrics.norms, e));
-    return k->finish(k, e);
-}
-
 /* The metrics grad_norm/NAME of the step that has just ended, from its chunk sums. */
 static status_t add_gradient_norms(struct engine *engine, double scale, struct metric_row *row, struct err *e) {
-    const struct graph *g = engine->graph;
     TRY(norms_download(engine, e));
-    for (int i = 0; i < g->n_parameters; i++) {
-        int64_t first = engine->train->parameter_norm[i];
-        int64_t n = (shape_elements(&g->parameters[i].shape) + PLAN_CHUNK - 1) / PLAN_CHUNK;
-        double sum = 0;
-        if (first < 0)
-            continue;
-        for (int64_t c = first; c < first + n; c++)
-            sum += engine->metrics.norms[c];
-        metric(row, engine->metrics.norm_names[i], sqrt(sum) * (1 / scale));
-    }
+    for (int i = 0; i < engine->graph->n_parameters; i++)
+        if (engine->train->parameter_norm[i] >= 0)
+            metric(row, engine->metrics.norm_names[i], sqrt(norm_square(engine, i)) * (1 / scale));
     return ST_OK;
 }
 
@@ -299,11 +291,18 @@ struct step_result {
     struct step_waits waits;
 };
 
-/* The CPU's peak was measured with the number of threads that the rank started with. */
-static double peak_flops(const struct engine *engine) {
-    const struct engine_config *c = &engine->config;
+/* The part of its peak that each rank's device has computed. The peak is the highest rate seen, so it is at most 1: a
+ * step that is faster than the peak shows that the measurement was slowed down, and raises it. The CPU's peak is that
+ * of the number of threads that the rank started with. */
+static double utilization(struct engine *engine, double seconds) {
+    struct engine_config *c = &engine->config;
+    const double flops = graph_flops(engine->graph) * engine->train->layout.micro_batches / engine->world_size;
     const int measured = c->threads > 0 ? c->threads : 1;
-    return engine->kernels->deferred ? c->peak_flops : c->peak_flops * engine->kernels->threads / measured;
+    const double share = engine->kernels->deferred ? 1 : (double)engine->kernels->threads / measured;
+    const double rate = flops / seconds / share;
+    if (rate > c->peak_flops)
+        c->peak_flops = rate;
+    return rate / c->peak_flops;
 }
 
 static void fill_gang_row(struct engine *engine, const struct step_result *r, struct metric_row *row) {
@@ -318,18 +317,21 @@ static void fill_gang_row(struct engine *engine, const struct step_result *r, st
         metric(row, "samples_per_second", (double)c->train.global_batch / seconds);
     metric(row, "step_seconds", seconds);
     if (c->peak_flops > 0)
-        metric(row, "mfu",
-               graph_flops(engine->graph) * engine->train->layout.micro_batches /
-                   (seconds * peak_flops(engine) * engine->world_size));
+        metric(row, "mfu", utilization(engine, seconds));
     if (c->train.precision == ENGINE_FP16)
         metric(row, "loss_scale", engine->training.decision.scale);
-    if (c->train.precision == ENGINE_FP16 || c->train.skip_spikes.z_score > 0)
+    if (c->train.precision == ENGINE_FP16 || c->train.skip_spikes.z_score > 0 || engine->training.skipped > 0)
         metric(row, "skipped_steps", (double)engine->training.skipped);
     if (!r->evaluated)
         return;
-    metric(row, "validation_loss", engine->training.validation_loss);
+    metric(row, "validation_loss", engine->training.weights.loss);
     for (int i = 0; i < engine->graph->n_reports; i++)
-        metric(row, engine->metrics.report_names[i], engine->training.reports[i]);
+        metric(row, engine->metrics.report_names[i], engine->training.weights.reports[i]);
+    if (!engine->averages)
+        return;
+    metric(row, "ema_validation_loss", engine->training.averages.loss);
+    for (int i = 0; i < engine->graph->n_reports; i++)
+        metric(row, engine->metrics.average_names[i], engine->training.averages.reports[i]);
 }
 
 static void report(struct engine *engine, const struct step_result *r, struct metric_row *gang) {
@@ -348,6 +350,12 @@ static void report(struct engine *engine, const struct step_result *r, struct me
     engine->hooks.metrics(engine->hooks.ctx, engine_steps_done(engine), true, row.items, row.n);
 }
 
+static const char *const SKIPPED[] = {
+    [STEP_OVERFLOW] = "step %lld was skipped: its gradient overflowed (norm %g)",
+    [STEP_SPIKE] = "step %lld was skipped: its gradient norm %g is far above the recent ones",
+    [STEP_NOT_FINITE] = "step %lld was skipped: its loss or its gradient is not finite (norm %g)",
+};
+
 /* Counts a step that has ended. */
 static void count_step(struct engine *engine, const struct decision *d) {
     const int64_t step = engine_steps_done(engine) + 1;
@@ -355,11 +363,7 @@ static void count_step(struct engine *engine, const struct decision *d) {
     if (d->update.skip != STEP_APPLIED) {
         engine->training.skipped++;
         if (engine->rank == 0)
-            engine_notice(engine, "step_skipped", step,
-                          d->update.skip == STEP_SPIKE
-                              ? "step %lld was skipped: its gradient norm %g is far above the recent ones"
-                              : "step %lld was skipped: its gradient overflowed (norm %g)",
-                          (long long)step, d->grad_norm);
+            engine_notice(engine, "step_skipped", step, SKIPPED[d->update.skip], (long long)step, d->grad_norm);
     }
     atomic_store(&engine->training.step, step);
 }
