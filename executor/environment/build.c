@@ -4,6 +4,8 @@
  *   pyproject.toml     python -m venv; the names of its dependencies as a file, or the folder of the project; pip
  *                      install
  *   uv.lock            uv sync --frozen
+ *   an image           skopeo copy, if it comes from a registry; its layers, by a process of the builder's user, or
+ *                      unsquashfs, if it is a squashfs
  *
  * What is built from sources of the code is built in a writable copy of all code, since paths may lead out of a folder.
  * pip gets the path of the requirements, not their text, since paths in them are relative to their folder. */
@@ -11,14 +13,21 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/utf8.h"
 #include "executor/environment/failure.h"
+#include "executor/environment/image_key.h"
 #include "executor/environment/tree.h"
+#include "executor/image/squashfs.h"
+#include "executor/image/unpack.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 enum {
     LINE_BYTES = 2000,
@@ -121,6 +130,12 @@ static void put(struct build *b, const char *argument) {
 
 static status_t step_explain(const struct build *b, int status, struct err *e) {
     const struct build_failure *f = &b->failure;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == BUILDER_NOT_EXECUTED && strcmp(b->argv[0], "skopeo") == 0)
+        return err_set(e, ST_NOT_FOUND, "an image of a registry needs the program skopeo, which is not on this host");
+    if (strstr(f->last, "'unsquashfs' cannot be executed"))
+        return err_set(e, ST_NOT_FOUND,
+                       "an image in a squashfs (.sqsh, .sif) needs the program unsquashfs, which is not on this host: "
+                       "install its package squashfs-tools");
     if (WIFEXITED(status) && WEXITSTATUS(status) == BUILDER_NOT_EXECUTED && strcmp(b->argv[0], "uv") == 0)
         return err_set(
             e, ST_NOT_FOUND,
@@ -136,14 +151,19 @@ static status_t step_explain(const struct build *b, int status, struct err *e) {
                    *f->last ? f->last : "it wrote nothing");
 }
 
-/* Executes what was put since the last step. */
-static status_t step_run(struct build *b, const char *directory, struct err *e) {
+/* Executes what was put since the last step. before: as in builder_order; it gets the build. */
+static status_t step_run_after(struct build *b, const char *directory, bool (*before)(void *ctx), struct err *e) {
     int status = 0;
     b->argv[b->n_argv] = NULL;
     b->n_argv = 0;
-    const struct builder_order order = {
-        .directory = directory, .argv = b->argv, .until = b->until, .output = on_output, .tick = on_tick, .owner = b
-    };
+    const struct builder_order order = { .directory = directory,
+                                         .before = before,
+                                         .ctx = b,
+                                         .argv = b->argv,
+                                         .until = b->until,
+                                         .output = on_output,
+                                         .tick = on_tick,
+                                         .owner = b };
     status_t st = builder_run(b->o->builder, &order, &status, e);
     if (b->n_line)
         line_end(b);
@@ -153,6 +173,10 @@ static status_t step_run(struct build *b, const char *directory, struct err *e) 
                        (int)b->o->order->limit_s);
     TRY(st);
     return status == 0 ? ST_OK : step_explain(b, status, e);
+}
+
+static status_t step_run(struct build *b, const char *directory, struct err *e) {
+    return step_run_after(b, directory, NULL, e);
 }
 
 static status_t venv_make(struct build *b, struct err *e) {
@@ -243,14 +267,116 @@ static status_t uv_sync(struct build *b, struct err *e) {
     return step_run(b, code ? b->copy_project : b->project, e);
 }
 
+/* ---- images ---- */
+
+static status_t source_open(const struct build *b, int *ret, struct err *e) {
+    char layout[PATH_MAX + 8];
+    if (!b->o->order->image->name)
+        return image_key_open(b->o->order, b->o->image, ret, e);
+    snprintf(layout, sizeof layout, "%s/layout", b->temporary);
+    *ret = open(layout, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return *ret < 0 ? err_errno(e, "open what skopeo has fetched") : ST_OK;
+}
+
+/* The step becomes a run of unsquashfs, which opens the file anew: it has another descriptor, and a path could lead
+ * elsewhere by now. What it cannot make without privileges, such as devices, is no failure. */
+static status_t unsquash_put(struct build *b, int source, int64_t offset, struct err *e) {
+    static const char *const words[] = { "unsquashfs", "-quiet", "-no-progress", "-no-xattrs", "-no-exit-code", "-d" };
+    const int kept = fcntl(source, F_DUPFD, 10);
+    if (kept < 0)
+        return err_errno(e, "duplicate a descriptor");
+    snprintf(b->list, sizeof b->list, "%lld", (long long)offset);
+    snprintf(b->project, sizeof b->project, "/proc/self/fd/%d", kept);
+    b->n_argv = 0;
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        put(b, words[i]);
+    put(b, "env/root");
+    put(b, "-offset");
+    put(b, b->list);
+    put(b, b->project);
+    put(b, NULL);
+    return ST_OK;
+}
+
+static status_t unpack(struct build *b, struct err *e) {
+    CLEANUP(closep) int source = -1;
+    char root[PATH_MAX + 8], variables[PATH_MAX + 16];
+    struct utsname host;
+    bool squashfs = false;
+    int64_t offset = 0;
+    snprintf(root, sizeof root, "%s/root", b->env);
+    snprintf(variables, sizeof variables, "%s/variables", b->env);
+    TRY(source_open(b, &source, e));
+    TRY(dir_make(b->env, 0755, e));
+    if (uname(&host) < 0)
+        return err_errno(e, "find the kind of this machine");
+    if (!b->o->order->image->name)
+        TRY(squashfs_find(source, host.machine, &squashfs, &offset, e));
+    if (squashfs)
+        return unsquash_put(b, source, offset, e);
+    const struct image_order order = { .source = source,
+                                       .temporary = b->temporary,
+                                       .root = root,
+                                       .variables = variables,
+                                       .max_bytes = b->o->order->cache_bytes };
+    return image_unpack(&order, e);
+}
+
+static status_t variables_read(const struct build *b, struct err *e) {
+    char path[PATH_MAX + 16];
+    snprintf(path, sizeof path, "%s/variables", b->env);
+    if (access(path, F_OK) == 0) /* of an OCI image */
+        return ST_OK;
+    CLEANUP(closep) int root = open("env/root", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return root < 0 ? err_errno(e, "open what unsquashfs has unpacked") : squashfs_variables_write(root, path, e);
+}
+
+/* For a builder's process. build_failure_feed knows the refusals by their prefix. */
+static bool report_failure(status_t st, const struct err *why) {
+    if (st != ST_OK)
+        printf("ERROR: %s%s\n", st == ST_INVALID_ARGUMENT ? "trainyard: " : "", why->msg);
+    return st == ST_OK;
+}
+
+static bool unpack_before(void *ctx) {
+    struct err why;
+    return report_failure(unpack(ctx, &why), &why);
+}
+
+static bool variables_before(void *ctx) {
+    struct err why;
+    return report_failure(variables_read(ctx, &why), &why);
+}
+
+/* The name ends with a digest, which skopeo compares. Without a policy of the host, every name may be copied. */
+static status_t image_make(struct build *b, struct err *e) {
+    static const char *const words[] = { "skopeo", "--insecure-policy", "copy", "--quiet" };
+    char source[PATH_MAX];
+    if (b->o->order->image->name) {
+        for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+            put(b, words[i]);
+        snprintf(source, sizeof source, "docker://%s", b->o->order->image->name);
+        put(b, source);
+        put(b, "oci:tmp/layout:image");
+        TRY(step_run(b, b->o->folder, e));
+    }
+    put(b, "true");
+    TRY(step_run_after(b, b->o->folder, unpack_before, e));
+    put(b, "true");
+    TRY(step_run_after(b, b->o->folder, variables_before, e));
+    return image_key_check(b->o->order, b->o->key, b->o->image, e);
+}
+
 static status_t paths_fill(struct build *b, struct err *e) {
-    const char *folder = b->o->folder, *file = b->o->key->file, *slash = strrchr(file, '/');
+    const bool image = b->o->order->image;
+    const char *folder = b->o->folder, *file = image ? "/" : b->o->key->file, *slash = strrchr(file, '/');
+    const char *requirements = image ? "" : b->o->order->python->requirements;
     if (!slash || snprintf(b->env, PATH_MAX, "%s/env", folder) >= PATH_MAX ||
         snprintf(b->python, PATH_MAX, "%s/env/bin/python", folder) >= PATH_MAX ||
         snprintf(b->temporary, PATH_MAX, "%s/tmp", folder) >= PATH_MAX ||
         snprintf(b->list, PATH_MAX, "%s/tmp/requirements.txt", folder) >= PATH_MAX ||
         snprintf(b->copy, PATH_MAX, "%s/tmp/code", folder) >= PATH_MAX ||
-        snprintf(b->copy_file, PATH_MAX, "%s/tmp/code/%s", folder, b->o->order->python->requirements) >= PATH_MAX ||
+        snprintf(b->copy_file, PATH_MAX, "%s/tmp/code/%s", folder, requirements) >= PATH_MAX ||
         snprintf(b->project, PATH_MAX, "%.*s", (int)(slash - file), file) >= PATH_MAX)
         return err_set(e, ST_INVALID_ARGUMENT, "the path of the cache of environments is too long");
     snprintf(b->copy_project, PATH_MAX, "%.*s", (int)(strrchr(b->copy_file, '/') - b->copy_file), b->copy_file);
@@ -264,7 +390,9 @@ status_t environment_build(const struct build_options *options, bool *ret_refuse
     *ret_refused = false;
     TRY(paths_fill(b, e));
     status_t st;
-    if (options->key->kind == REQUIREMENTS_UV_LOCK) {
+    if (options->order->image) {
+        st = image_make(b, e);
+    } else if (options->key->kind == REQUIREMENTS_UV_LOCK) {
         st = uv_sync(b, e);
     } else {
         st = venv_make(b, e);

@@ -1,4 +1,5 @@
-/* Builds one environment: a virtual environment of Python with the packages that the requirements name. */
+/* Builds one environment: a virtual environment of Python with the packages that the requirements name; or the files
+ * of an image, with "root" and "variables" (executor/image/unpack.h) in the folder "env". */
 #ifndef EXECUTOR_ENVIRONMENT_BUILD_H
 #define EXECUTOR_ENVIRONMENT_BUILD_H
 
@@ -9,6 +10,7 @@ struct build_options {
     const struct builder *builder; /* its variables: see build_variables_new */
     const Trainyard__V1__EnvironmentBuild *order;
     const struct environment_key *key;
+    int image;          /* of an archive: what image_key_find has opened */
     const char *folder; /* exists, is empty and belongs to the builder's user; the environment is its folder "env" */
     /* Lines of output. */
     void (*log)(void *ctx, char **lines, size_t n);

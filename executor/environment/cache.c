@@ -343,7 +343,7 @@ static status_t built_take(const struct environment_cache *c, const char *id, co
 static status_t build_new(const struct environment_cache *c, const char *id, struct environment_use *ret,
                           bool *ret_refused, struct err *e) {
     char folder[PATH_MAX];
-    c->wait(c->ctx, ret->changed ? "is built again, because its files have changed" : "is built");
+    c->wait(c->ctx, ret->changed ? ENVIRONMENT_BUILDS_AGAIN : ENVIRONMENT_BUILDS);
     closep(&ret->lock); /* its own leftovers are in use by others, or by nobody */
     TRY(leftovers_remove(c, id, e));
     TRY(lock_take(c, id, ".lock", LOCK_SH, &ret->lock, e));
@@ -365,7 +365,7 @@ static status_t build_alone(const struct environment_cache *c, const char *id, i
     bool found;
     TRY(lock_take(c, id, ".build", LOCK_EX | LOCK_NB, &own, e));
     if (own < 0) {
-        c->wait(c->ctx, "is being built for another attempt");
+        c->wait(c->ctx, ENVIRONMENT_BUILDS_FOR_ANOTHER);
         TRY(lock_take(c, id, ".build", LOCK_EX, &own, e));
     }
     const bool changed = ret->changed;
@@ -377,7 +377,7 @@ static status_t build_alone(const struct environment_cache *c, const char *id, i
     if (c->user)
         TRY(lock_take(c, "", "build", LOCK_EX | LOCK_NB, &all, e));
     if (c->user && all < 0) {
-        c->wait(c->ctx, "waits until another environment is built");
+        c->wait(c->ctx, ENVIRONMENT_TURN);
         TRY(lock_take(c, "", "build", LOCK_EX, &all, e));
     }
     struct err why = { "" };

@@ -16,14 +16,20 @@
 
 #include <stdint.h>
 
+enum environment_wait {
+    ENVIRONMENT_BUILDS,
+    ENVIRONMENT_BUILDS_AGAIN,       /* its files have changed */
+    ENVIRONMENT_BUILDS_FOR_ANOTHER, /* attempt */
+    ENVIRONMENT_TURN,               /* another environment is built first */
+};
+
 struct environment_cache {
     const char *path;  /* exists */
     int64_t max_bytes; /* of all environments */
     const char *user;  /* that builds; NULL: this process's */
     /* Builds into a folder that belongs to the user, as build.h says. */
     status_t (*build)(void *ctx, const char *folder, bool *ret_refused, struct err *e);
-    /* Something takes time: "is built", "is built for another attempt". */
-    void (*wait)(void *ctx, const char *what);
+    void (*wait)(void *ctx, enum environment_wait what); /* something takes time */
     void *ctx;
 };
 

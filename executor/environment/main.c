@@ -10,6 +10,7 @@
 #include "executor/environment/build.h"
 #include "executor/environment/builder_sandbox.h"
 #include "executor/environment/cache.h"
+#include "executor/environment/image_key.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -23,11 +24,14 @@
 
 enum { COMMANDS_FD = 3, RECORDS_FD = 4, EVENT_BYTES = 256 };
 
-static const char usage[] = "usage: trainyard-environment --agent-pid PID\n"
-                            "\n"
-                            "Builds the Python environment of a program for trainyard-executor, which starts it with "
-                            "commands on\n"
-                            "descriptor 3 and records on 4.\n";
+static const char usage[] =
+    "usage: trainyard-environment --agent-pid PID\n"
+    "\n"
+    "Builds the Python environment of a program for trainyard-executor, which starts it with commands on descriptor 3\n"
+    "and records on 4.\n"
+    "\n"
+    "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
+    "  --help, --version\n";
 
 /* The pid that was given; 0 after a usage, -1 for bad arguments. */
 static long arguments_parse(int argc, char **argv) {
@@ -52,6 +56,7 @@ struct work {
     const Trainyard__V1__EnvironmentBuild *order;
     struct builder builder;
     struct environment_key key;
+    int image; /* of an archive: open */
     int64_t since_ms;
     bool waited;
 };
@@ -84,14 +89,31 @@ static void on_log(void *ctx, char **lines, size_t n) {
     report(&r);
 }
 
-static void on_wait(void *ctx, const char *what) {
+static void on_wait(void *ctx, enum environment_wait what) {
+    static const char *const python[] = {
+        [ENVIRONMENT_BUILDS] = "is built",
+        [ENVIRONMENT_BUILDS_AGAIN] = "is built again, because its files have changed",
+        [ENVIRONMENT_BUILDS_FOR_ANOTHER] = "is being built for another attempt",
+        [ENVIRONMENT_TURN] = "waits until another environment is built",
+    };
+    static const char *const image[] = {
+        [ENVIRONMENT_BUILDS] = "is fetched and unpacked",
+        [ENVIRONMENT_BUILDS_AGAIN] = "is fetched and unpacked again, because its files have changed",
+        [ENVIRONMENT_BUILDS_FOR_ANOTHER] = "is being unpacked for another attempt",
+        [ENVIRONMENT_TURN] = "waits until another one is unpacked",
+    };
     struct work *w = ctx;
+    const Trainyard__V1__ImageSpec *i = w->order->image;
     char message[EVENT_BYTES], host[64] = "";
     gethostname(host, sizeof host - 1);
-    snprintf(message, sizeof message, "host %s: the Python environment %.12s of %.100s %s", host, w->key.id,
-             w->order->python->requirements, what);
+    if (i)
+        snprintf(message, sizeof message, "host %s: the image %.140s %s", host, i->name ? i->name : i->archive,
+                 image[what]);
+    else
+        snprintf(message, sizeof message, "host %s: the Python environment %.12s of %.100s %s", host, w->key.id,
+                 w->order->python->requirements, python[what]);
     w->waited = true;
-    report_event("environment_building", message);
+    report_event(i ? "image_pulling" : "environment_building", message);
 }
 
 static void report_last(const struct work *w, status_t st, bool refused, const struct environment_use *use,
@@ -99,10 +121,11 @@ static void report_last(const struct work *w, status_t st, bool refused, const s
     Trainyard__V1__EnvironmentReport r = TRAINYARD__V1__ENVIRONMENT_REPORT__INIT;
     char message[EVENT_BYTES], host[64] = "";
     gethostname(host, sizeof host - 1);
-    snprintf(message, sizeof message, "host %s: the Python environment %.12s is ready after %.1f s (%lld MiB)", host,
-             w->key.id, (double)(clock_mono_ms() - w->since_ms) / 1000, (long long)(use->bytes >> 20));
+    snprintf(message, sizeof message, "host %s: the %s %.12s is ready after %.1f s (%lld MiB)", host,
+             w->order->image ? "image" : "Python environment", w->key.id,
+             (double)(clock_mono_ms() - w->since_ms) / 1000, (long long)(use->bytes >> 20));
     if (st == ST_OK && w->waited)
-        report_event("environment_ready", message);
+        report_event(w->order->image ? "image_ready" : "environment_ready", message);
     r.last = true;
     r.path = text(use->path);
     r.message = text(why->msg);
@@ -128,10 +151,29 @@ static status_t on_build(void *ctx, const char *folder, bool *ret_refused, struc
     struct builder builder = w->builder;
     builder.variables = variables;
     builder.sandbox = sandbox;
-    const struct build_options options = {
-        .builder = &builder, .order = w->order, .key = &w->key, .folder = folder, .log = on_log, .ctx = w
-    };
+    const struct build_options options = { .builder = &builder,
+                                           .order = w->order,
+                                           .key = &w->key,
+                                           .image = w->image,
+                                           .folder = folder,
+                                           .log = on_log,
+                                           .ctx = w };
     status_t st = environment_build(&options, ret_refused, e);
+    build_variables_free(variables);
+    return st;
+}
+
+static status_t key_find(struct work *w, bool *ret_refused, struct err *e) {
+    CLEANUP(sandbox_closep) struct sandbox *sandbox = NULL;
+    *ret_refused = false;
+    if (w->order->image)
+        return image_key_find(w->order, &w->key, &w->image, e);
+    TRY(builder_sandbox_open(w->order, NULL, &sandbox, e));
+    char **variables = build_variables_new(w->order, "/", NULL);
+    struct builder reader = w->builder;
+    reader.variables = variables;
+    reader.sandbox = sandbox;
+    status_t st = environment_key_find(&reader, w->order, &w->key, ret_refused, e);
     build_variables_free(variables);
     return st;
 }
@@ -143,25 +185,20 @@ static status_t order_do(struct work *w, bool *ret_refused, struct environment_u
                                              .build = on_build,
                                              .wait = on_wait,
                                              .ctx = w };
-    CLEANUP(sandbox_closep) struct sandbox *sandbox = NULL;
-    TRY(builder_sandbox_open(w->order, NULL, &sandbox, e));
-    char **variables = build_variables_new(w->order, "/", NULL);
-    struct builder reader = w->builder;
-    reader.variables = variables;
-    reader.sandbox = sandbox;
-    status_t st = environment_key_find(&reader, w->order, &w->key, ret_refused, e);
-    build_variables_free(variables);
-    return st == ST_OK ? environment_cache_open(&cache, w->key.id, ret, ret_refused, e) : st;
+    TRY(key_find(w, ret_refused, e));
+    return environment_cache_open(&cache, w->key.id, ret, ret_refused, e);
 }
 
 static void order_take(const Trainyard__V1__EnvironmentBuild *order) {
     struct work w = { .order = order,
                       .builder = { .user = *order->user ? order->user : NULL, .agent = COMMANDS_FD },
+                      .image = -1,
                       .since_ms = clock_mono_ms() };
     struct environment_use use = { .lock = -1 };
     struct err why = { "" };
     bool refused = false;
     status_t st = order_do(&w, &refused, &use, &why);
+    closep(&w.image);
     report_last(&w, st, refused, &use, &why);
     struct pollfd end = { .fd = COMMANDS_FD }; /* without events: the end of the pipe alone */
     while (st == ST_OK && poll(&end, 1, -1) < 1)
