@@ -16,6 +16,7 @@
 #include "executor/agent/job_sandboxes.h"
 #include "executor/agent/job_user.h"
 #include "executor/agent/orphans.h"
+#include "executor/container/container.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -24,11 +25,11 @@
 
 /* ---- from the controller ---- */
 
-/* The workers have them now. */
-static void secrets_wipe(const Trainyard__V1__AttemptStart *m) {
-    for (size_t i = 0; i < m->n_secrets; i++)
-        if (m->secrets[i]->value.len > 0)
-            explicit_bzero(m->secrets[i]->value.data, m->secrets[i]->value.len);
+/* Those who need them have them now. */
+static void secrets_wipe(Trainyard__V1__AttemptSecret *const *secrets, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (secrets[i]->value.len > 0)
+            explicit_bzero(secrets[i]->value.data, secrets[i]->value.len);
 }
 
 static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) {
@@ -38,12 +39,14 @@ static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) 
         .ranks = m->ranks,
         .n_ranks = m->n_ranks,
         .cuda = resources && resources->accelerator && strcmp(resources->accelerator, "cuda") == 0,
+        .max_threads = resources ? resources->cores : 0,
+        .pinned = m->spec && !m->spec->program,
         .invalid = m->spec ? NULL : "the start order has no spec",
         .order = m,
     };
     agent_step(a,
                &(struct agent_event){ .kind = AGENT_EV_START, .job = m->job, .attempt = m->attempt, .start = &start });
-    secrets_wipe(m);
+    secrets_wipe(m->secrets, m->n_secrets);
 }
 
 static void handle_rendezvous(struct agent *a, const Trainyard__V1__AttemptRendezvous *m) {
@@ -87,6 +90,18 @@ static void attempt_event(struct agent *a, enum agent_event_kind kind, int64_t j
     agent_step(a, &(struct agent_event){ .kind = kind, .job = job, .attempt = attempt });
 }
 
+/* Remote data are looked for first. */
+static void handle_start_check(struct agent *a, const Trainyard__V1__StartCheck *m) {
+    if (!m->request || *a->host.no_data.msg || !data_checks_needed(m->request))
+        spec_check_start(a->checks, &a->host, m);
+    else if (data_checks_count(a->data_checks) == spec_check_kind.max)
+        spec_check_kind.send_last(a->control, m->check, ST_RESOURCE_EXHAUSTED, spec_check_kind.full);
+    else
+        data_checks_start(a->data_checks, m);
+    if (m->request)
+        secrets_wipe(m->request->secrets, m->request->n_secrets);
+}
+
 static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
     struct agent *a = ctx;
     switch (m->message_case) {
@@ -105,9 +120,10 @@ static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
         request_workers_stop(a->samples, m->stop_sample->sample);
         break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_CHECK:
-        spec_check_start(a->checks, &a->host, m->start_check);
+        handle_start_check(a, m->start_check);
         break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_CHECK:
+        data_checks_stop(a->data_checks, m->stop_check->check);
         request_workers_stop(a->checks, m->stop_check->check);
         break;
     default: break; /* of a newer controller */
@@ -124,6 +140,7 @@ static void on_attached(void *ctx) {
 static void requests_stop(struct agent *a) {
     request_workers_stop_all(a->samples);
     request_workers_stop_all(a->checks);
+    data_checks_stop_all(a->data_checks);
 }
 
 /* The requests for samples and checks ended with the stream, so their results have no receiver. */
@@ -193,6 +210,27 @@ static void on_environment(void *ctx, int64_t job, int32_t attempt, Trainyard__V
         rank_workers_send_first(a->workers, job, attempt, &command);
 }
 
+static void on_data(void *ctx, int64_t job, int32_t attempt, Trainyard__V1__DataReport *report) {
+    const struct agent *a = ctx;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_DATA;
+    command.data = report;
+    if (report->last || report->n_objects > 0)
+        rank_workers_send_all(a->workers, job, attempt, &command);
+    else
+        rank_workers_send_first(a->workers, job, attempt, &command);
+}
+
+static void on_data_finding(void *ctx, int64_t check, Trainyard__V1__CheckFinding *finding) {
+    const struct agent *a = ctx;
+    spec_check_finding(a->checks, check, finding);
+}
+
+static void on_data_checked(void *ctx, const Trainyard__V1__StartCheck *start) {
+    struct agent *a = ctx;
+    spec_check_start(a->checks, &a->host, start);
+}
+
 /* ---- from the devices ---- */
 
 static struct worker_process *process_on(const struct agent *a, int device) {
@@ -223,13 +261,17 @@ static void on_device_inspected(void *ctx, int device) {
 
 /* ---- from start to end ---- */
 
-void agent_leave(struct agent *a, const char *signal) {
-    log_event(LOG_INFO, "leaving", "signal", LOG_STR(signal), "workers", LOG_INT(agent_core_ranks_open(a->core)), NULL);
-    control_stream_goodbye(a->control,
-                           signal); /* before the workers end, so that their jobs are not placed here again */
+/* The goodbye is sent before the workers end, so that their jobs are not placed here again. */
+static void stop_begin(struct agent *a, const char *event, const char *signal, bool drain) {
+    log_event(LOG_INFO, event, "signal", LOG_STR(signal), "workers", LOG_INT(agent_core_ranks_open(a->core)), NULL);
+    control_stream_goodbye(a->control, signal, drain);
     requests_stop(a);
-    agent_step(a, &(struct agent_event){ .kind = AGENT_EV_LEAVE });
+    agent_step(a, &(struct agent_event){ .kind = drain ? AGENT_EV_DRAIN : AGENT_EV_LEAVE });
 }
+
+void agent_leave(struct agent *a, const char *signal) { stop_begin(a, "leaving", signal, false); }
+
+void agent_drain(struct agent *a, const char *signal) { stop_begin(a, "draining", signal, true); }
 
 const struct host *agent_host(const struct agent *a) { return &a->host; }
 
@@ -266,6 +308,10 @@ static status_t spool_open_in(struct host *host, struct err *e) {
     return ST_OK;
 }
 
+static void not_enforced_log(const char *sentence) {
+    log_event(LOG_WARN, "not_enforced", "message", LOG_STR(sentence), NULL);
+}
+
 static void cgroups_open_for(struct host *host) {
     char record[PATH_MAX];
     const struct agent_options *o = host->options;
@@ -277,8 +323,19 @@ static void cgroups_open_for(struct host *host) {
                                                             .cores = o->cores,
                                                             .same_user = !o->worker_user && !job_user_is_own(o) });
     const char *sentence = job_user_missing(o);
-    for (size_t i = 0; sentence; sentence = cgroups_missing(host->cgroups, i++))
-        log_event(LOG_WARN, "not_enforced", "message", LOG_STR(sentence), NULL);
+    if (sentence)
+        not_enforced_log(sentence);
+    for (size_t i = 0; (sentence = cgroups_missing(host->cgroups, i)); i++)
+        not_enforced_log(sentence);
+}
+
+/* A rank is another user than the agent if it has one of its own. */
+static void images_probe(struct host *host) {
+    const struct agent_options *o = host->options;
+    if (!o->allow_programs ||
+        container_probe(o->worker_user || job_user_is_own(o), o->program, &host->no_images) == ST_OK)
+        return;
+    log_event(LOG_WARN, "no_images", "reason", LOG_STR(host->no_images.msg), NULL);
 }
 
 static status_t core_open(struct agent *a, struct err *e) {
@@ -290,6 +347,8 @@ static status_t core_open(struct agent *a, struct err *e) {
     }
     const struct agent_core_config config = { .slots = inv->slots,
                                               .cores = inv->cores,
+                                              .cpus = inv->cpus,
+                                              .n_cpus = inv->n_cpus,
                                               .threads_per_rank = inv->threads_per_rank,
                                               .hang_ms = a->host.options->hang_ms,
                                               .n_devices = inv->n_devices,
@@ -310,10 +369,20 @@ static status_t core_open(struct agent *a, struct err *e) {
     return st == ST_OK ? ST_OK : err_prefix(e, st, "end the workers of an earlier agent: ");
 }
 
+static void on_measure(void *ctx, struct heartbeat_use *ret) {
+    const struct agent *a = ctx;
+    ret->n_devices = devices_count(a->devices);
+    for (int i = 0; i < ret->n_devices; i++) {
+        ret->devices[i].index = devices_index(a->devices, i);
+        ret->devices[i].sample = *devices_sample(a->devices, i);
+    }
+}
+
 static status_t streams_open(struct agent *a, struct err *e) {
     const struct control_stream_owner control = { .ctx = a,
                                                   .hello_begin = hello_begin,
                                                   .hello_end = hello_end,
+                                                  .measure = on_measure,
                                                   .attached = on_attached,
                                                   .command = on_command,
                                                   .detached = on_detached };
@@ -345,12 +414,18 @@ static status_t parts_open(struct agent *a, struct err *e) {
     inventory_take(&a->host.inventory, o->cores, o->slots, o->nvml, o->gpu_part, &a->nvml);
     check_cuda_libraries(a);
     TRY(directory_open(o->directory, &a->host.directory, e));
+    a->host.peaks = peaks_open(o->directory);
     TRY(spool_open_in(&a->host, e));
     TRY(orphans_open(a->host.loop, &a->host.orphans, e));
     cgroups_open_for(&a->host);
     TRY(job_sandboxes_begin(&a->host, e));
+    images_probe(&a->host);
+    data_cache_open(&a->host);
     a->workers = rank_workers_new(&a->host, &workers);
     TRY(code_copies_open(&a->host, &(struct code_copies_owner){ .ctx = a, .ready = on_code_ready }, &a->code, e));
+    a->data_checks = data_checks_new(
+        &a->host, &(struct data_checks_owner){ .ctx = a, .finding = on_data_finding, .done = on_data_checked });
+    a->data = data_copies_new(&a->host, &(struct data_copies_owner){ .ctx = a, .report = on_data });
     a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
     TRY(core_open(a, e));
@@ -377,6 +452,8 @@ struct agent *agent_close(struct agent *a) {
     request_workers_free(a->checks);
     rank_workers_free(a->workers);
     environments_free(a->environments);
+    data_copies_free(a->data);
+    data_checks_free(a->data_checks);
     code_copies_close(a->code);
     orphans_close(a->host.orphans);
     devices_close(a->devices);
@@ -388,6 +465,7 @@ struct agent *agent_close(struct agent *a) {
     agent_actions_done(&a->actions);
     cgroups_close(a->host.cgroups);
     spool_close(a->host.spool);
+    peaks_close(a->host.peaks);
     directory_close(a->host.directory);
     free(a);
     return NULL;

@@ -24,7 +24,11 @@ CLEANUP_DEFINE(struct agent *, agent_close)
 const struct host *agent_host(const struct agent *a);
 
 /* This signal (SIGTERM) asked the agent to stop: the agent sends a goodbye to the controller, ends its workers, sends
- * their last records and quits the loop, within five seconds. A second call is ignored. */
+ * their last records and quits the loop, within five seconds. Called once. */
 void agent_leave(struct agent *a, const char *signal);
+
+/* This signal (SIGUSR1) asked the agent to drain: the controller makes the jobs write checkpoints and leave. Then the
+ * agent quits the loop. Called once, before agent_leave, which may follow and ends the workers that still run. */
+void agent_drain(struct agent *a, const char *signal);
 
 #endif

@@ -5,6 +5,8 @@
 #include "executor/agent/code_copies.h"
 #include "executor/agent/control_stream.h"
 #include "executor/agent/core/agent_core.h"
+#include "executor/agent/data_checks.h"
+#include "executor/agent/data_copies.h"
 #include "executor/agent/devices.h"
 #include "executor/agent/rank_workers.h"
 #include "executor/agent/environments.h"
@@ -22,6 +24,8 @@ struct agent {
     struct rank_workers *workers;
     struct code_copies *code;
     struct environments *environments;
+    struct data_copies *data;
+    struct data_checks *data_checks;
     struct devices *devices;
     struct request_workers *samples, *checks;
     struct control_stream *control;

@@ -5,8 +5,10 @@
  * SPAWNED for each rank and then STARTED or START_FAILED; REMOVE answers with REMOVED. Their actions are appended to
  * the same list, so the order of reports is the order of decisions. */
 #include "base/clock.h"
+#include "base/log.h"
 #include "executor/agent/agent_state.h"
 #include "executor/agent/attempt_messages.h"
+#include "executor/agent/pinning.h"
 
 status_t agent_save_attempt(const struct agent *a, const struct agent_attempt *at, struct err *e) {
     struct attempt_status s;
@@ -25,6 +27,16 @@ static void log_drop(struct agent *a, const struct agent_action *act) {
     spool_log_remove(log);
 }
 
+/* A rank that cannot be bound to its CPUs runs wherever the kernel places it. */
+static void worker_pin(const struct rank_worker *w, const struct cpu_mask *cpus) {
+    static bool reported;
+    struct err why;
+    if (process_pin(worker_process_pid(w->process), cpus, &why) == ST_OK || reported)
+        return;
+    reported = true;
+    log_event(LOG_WARN, "not_pinned", "reason", LOG_STR(why.msg), NULL);
+}
+
 /* ---- start ---- */
 
 static status_t rank_spawn(struct agent *a, const struct agent_attempt *at, const struct agent_rank *r,
@@ -36,6 +48,7 @@ static status_t rank_spawn(struct agent *a, const struct agent_attempt *at, cons
         devices_rank_starts(a->devices, r->device);
     TRY(rank_workers_spawn(a->workers, at, r, spec,
                            r->device == AGENT_NO_DEVICE ? NULL : devices_uuid(a->devices, r->device), &w, e));
+    worker_pin(w, &r->cpus);
     struct agent_event ev = { .kind = AGENT_EV_SPAWNED, .job = at->job, .attempt = at->attempt, .rank = r->rank };
     ev.pid = worker_process_pid(w->process);
     ev.pid_start_time = worker_process_start_time(w->process);
@@ -55,7 +68,8 @@ static status_t attempt_spawn(struct agent *a, const struct agent_attempt *at, c
         TRY(rank_worker_send_start(w, at, order, e));
     }
     const Trainyard__V1__ProgramSpec *program = order->spec->program;
-    if (program && program->python)
+    TRY(data_copies_start(a->data, order, e));
+    if (program && environments_needed(program))
         TRY(environments_add(a->environments, at->job, at->attempt, program, e));
     if (program && program->code && program->code->archive)
         return code_copies_start(a->code, at->job, at->attempt, program->code->archive, e);
@@ -91,6 +105,7 @@ static void do_order_stop(struct rank_worker *w, const struct agent_action *act)
 static void do_order_threads(struct rank_worker *w, const struct agent_action *act) {
     Trainyard__V1__WorkerThreads threads = TRAINYARD__V1__WORKER_THREADS__INIT;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    worker_pin(w, &act->cpus);
     threads.threads = act->threads;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_THREADS;
     command.threads = &threads;
@@ -134,6 +149,7 @@ static void do_remove(struct agent *a, const struct agent_action *act) {
     directory_attempt_remove(a->host.directory, act->job, act->attempt);
     rank_workers_remove(a->workers, act->job, act->attempt);
     environments_remove(a->environments, act->job, act->attempt);
+    data_copies_remove(a->data, act->job, act->attempt);
     code_copies_remove(a->code, act->job, act->attempt);
     agent_step(a, &ev);
     report_stream_sweep(a->report);

@@ -90,9 +90,11 @@ static bool kill_from(const char *folder, int depth) {
     return true;
 }
 
+/* The kernel calls a group busy if it has processes or groups. If it refuses for another reason, as on a read-only file
+ * system, where it does not even say that the group is missing, no wait helps. */
 static bool remove_from(const char *folder, int depth) {
     below_all(folder, depth, remove_from);
-    return rmdir(folder) == 0 || errno == ENOENT;
+    return rmdir(folder) == 0 || (errno != EBUSY && errno != ENOTEMPTY);
 }
 
 void cgroup_folder_kill(const char *folder) { kill_from(folder, 0); }

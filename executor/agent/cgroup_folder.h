@@ -22,7 +22,8 @@ MUST_CHECK status_t cgroup_folder_make(const char *folder, struct err *e);
 /* SIGKILL to every process in the group and in the groups below it. They end a moment later. */
 void cgroup_folder_kill(const char *folder);
 
-/* Kills, and removes the group with all groups below it. False: a process has not ended yet; call it again. */
+/* Kills, and removes the group with all groups below it. False: a process has not ended yet; call it again. True: it is
+ * gone, or may not be removed. */
 bool cgroup_folder_remove(const char *folder);
 
 #endif

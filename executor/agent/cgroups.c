@@ -250,8 +250,7 @@ static status_t tree_make(struct cgroups *cs, struct tree *t, struct err *e) {
     return ST_OK;
 }
 
-static void tree_remove(struct tree *t) {
-    const deadline_ms_t end = deadline_in(CLOSE_MS);
+static void tree_remove(struct tree *t, deadline_ms_t end) {
     while (!cgroup_folder_remove(t->all) && clock_mono_ms() < end)
         poll(NULL, 0, AGAIN_MS);
     if (t->moved)
@@ -288,24 +287,24 @@ static status_t record_write(const struct cgroups *cs, struct err *e) {
 }
 
 /* The file is written by an agent only. A damaged one must not empty the group of anything else. */
-static void leftover_remove(const char *path, const char *id) {
+static void leftover_remove(const char *path, const char *id, deadline_ms_t end) {
     const char *name = strrchr(path, '/');
     char wanted[64];
     snprintf(wanted, sizeof wanted, "/" PREFIX "%.40s", id);
     if (!name || strcmp(name, wanted) != 0 || !cgroup_folder_has(path, "cgroup.procs"))
         return;
-    const deadline_ms_t end = deadline_in(CLOSE_MS);
     while (!cgroup_folder_remove(path) && clock_mono_ms() < end)
         poll(NULL, 0, AGAIN_MS);
 }
 
 static void leftovers_remove(const struct cgroups *cs) {
+    const deadline_ms_t end = deadline_in(CLOSE_MS);
     struct bytes text;
     bytes_init(&text, RECORD_MAX_BYTES);
     if (file_read(cs->o.record, &text, NULL) == ST_OK && bytes_append(&text, "", 1, NULL) == ST_OK)
-        for (char *line = text.data, *end; (end = strchr(line, '\n')); line = end + 1) {
-            *end = '\0';
-            leftover_remove(line, cs->o.id);
+        for (char *line = text.data, *newline; (newline = strchr(line, '\n')); line = newline + 1) {
+            *newline = '\0';
+            leftover_remove(line, cs->o.id, end);
         }
     bytes_done(&text);
 }
@@ -363,8 +362,9 @@ struct cgroups *cgroups_close(struct cgroups *cs) {
     if (cs->o.loop)
         reactor_timer_cancel(cs->o.loop, &cs->again);
     cgroup_ooms_close(&cs->ooms);
+    const deadline_ms_t end = deadline_in(CLOSE_MS); /* of all trees together: systemd waits for the agent */
     for (size_t i = 0; i < cs->n_trees; i++)
-        tree_remove(&cs->trees[i]);
+        tree_remove(&cs->trees[i], end);
     for (struct cgroup *g; (g = cs->removing);) {
         cs->removing = g->next;
         free(g);

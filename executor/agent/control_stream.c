@@ -5,7 +5,7 @@
  * Every message of the controller first passes epoch_admitted: the controller must belong to this executor's cluster,
  * and its election must not be older than one that the agent has obeyed. A refusal ends the stream. A message to the
  * controller that cannot be sent ends the stream too: the next hello and the owner's reports after the attach repeat
- * the whole state, so no message needs to be kept. After a goodbye no stream is dialled again. */
+ * the whole state, so no message needs to be kept. After a goodbye without drain no stream is dialled again. */
 #include "executor/agent/control_stream.h"
 
 #include "base/alloc.h"
@@ -32,9 +32,10 @@ struct control_stream {
     bool attached;
     bool refused; /* the controller of this stream was refused: its further messages are ignored */
     struct reactor_timer dial, welcome, alive;
-    int64_t redial_ms;
+    int64_t redial_ms, connects, disconnects;
     struct err logged_detached; /* why there is no stream, as it was logged; "" while there is one */
     char goodbye[16];           /* the signal that asked the agent to stop; "": none did */
+    bool drain;                 /* of the goodbye */
 };
 
 bool control_stream_attached(const struct control_stream *s) { return s->attached; }
@@ -57,7 +58,18 @@ bool control_stream_send(struct control_stream *s, const Trainyard__V1__AgentMes
 
 static void alive_fire(void *ctx) {
     struct control_stream *s = ctx;
-    heartbeat_loop_alive(s->heartbeat, spool_bytes(s->host->spool));
+    struct spool *spool = s->host->spool;
+    const struct spool_full *full = spool_full(spool);
+    struct heartbeat_use use = { .spool_bytes = spool_bytes(spool),
+                                 .spool_limit_bytes = spool_limit(spool),
+                                 .records_waiting = spool_waiting(spool),
+                                 .samples_dropped = full->samples_dropped,
+                                 .lines_dropped = full->lines_dropped,
+                                 .training_waits = full->waits,
+                                 .connects = s->connects,
+                                 .disconnects = s->disconnects };
+    s->owner.measure(s->owner.ctx, &use);
+    heartbeat_loop_alive(s->heartbeat, &use);
     reactor_timer_set(s->host->loop, &s->alive, HEARTBEAT_INTERVAL_MS);
 }
 
@@ -98,17 +110,19 @@ static bool epoch_admitted(struct control_stream *s, const Trainyard__V1__Contro
 static void goodbye_send(struct control_stream *s) {
     Trainyard__V1__AgentGoodbye goodbye = TRAINYARD__V1__AGENT_GOODBYE__INIT;
     goodbye.reason = s->goodbye;
+    goodbye.drain = s->drain;
     control_stream_send(s, AGENT_MESSAGE(GOODBYE, goodbye, &goodbye));
 }
 
 static void handle_welcome(struct control_stream *s) {
     s->attached = true;
+    s->connects++;
     s->logged_detached.msg[0] = '\0';
     s->redial_ms = REDIAL_FIRST_MS;
     reactor_timer_cancel(s->host->loop, &s->welcome);
     log_event(LOG_INFO, "attached", "controller", LOG_STR(s->host->options->controller), "executor",
               LOG_STR(directory_id(s->host->directory)), "epoch", LOG_INT(directory_epoch(s->host->directory)), NULL);
-    if (*s->goodbye) /* the signal came between the hello and the welcome */
+    if (*s->goodbye) /* the signal came between the hello and the welcome, or the controller is another one */
         goodbye_send(s);
     s->owner.attached(s->owner.ctx);
 }
@@ -138,6 +152,7 @@ static void redial_schedule(struct control_stream *s) {
 }
 
 static void stream_lost(struct control_stream *s, const char *why) {
+    s->disconnects += s->attached;
     heartbeat_set_stream(s->heartbeat, NULL);
     s->stream = grpc_stream_close(s->stream);
     s->attached = false;
@@ -148,7 +163,7 @@ static void stream_lost(struct control_stream *s, const char *why) {
         snprintf(s->logged_detached.msg, sizeof s->logged_detached.msg, "%s", why);
     }
     s->owner.detached(s->owner.ctx);
-    if (!*s->goodbye)
+    if (!*s->goodbye || s->drain)
         redial_schedule(s);
 }
 
@@ -160,10 +175,22 @@ static void on_ended(void *ctx, status_t status, const char *why) {
 
 static void welcome_fire(void *ctx) { stream_lost(ctx, "the controller sent no welcome within 5 s"); }
 
-/* The names of service/scheduler/feature.h. */
-static const char *const features[] = { "code", "secrets", "python" };
+enum { FEATURES_MAX = 5 };
 
-static void hello_fill(const struct host *host, Trainyard__V1__AgentHello *hello) {
+/* The names of service/scheduler/feature.h. */
+static size_t features_list(const struct host *host, const char *ret[FEATURES_MAX]) {
+    size_t n = 0;
+    ret[n++] = "code";
+    ret[n++] = "secrets";
+    ret[n++] = "python";
+    if (!*host->no_images.msg)
+        ret[n++] = "image";
+    if (!*host->no_data.msg)
+        ret[n++] = "data";
+    return n;
+}
+
+static void hello_fill(const struct host *host, const char *features[FEATURES_MAX], Trainyard__V1__AgentHello *hello) {
     const struct inventory *inv = &host->inventory;
     hello->executor = (char *)(uintptr_t)directory_id(host->directory);
     hello->incarnation = directory_incarnation(host->directory);
@@ -176,7 +203,7 @@ static void hello_fill(const struct host *host, Trainyard__V1__AgentHello *hello
     hello->devices_single_rank = inv->devices_single_rank;
     hello->cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     hello->checks_specs = true;
-    hello->n_features = sizeof features / sizeof *features;
+    hello->n_features = features_list(host, features);
     hello->features = (char **)(uintptr_t)features;
     hello->highest_epoch = directory_epoch(host->directory);
     hello->epoch_nonce = (char *)(uintptr_t)directory_nonce(host->directory);
@@ -186,7 +213,8 @@ static void hello_fill(const struct host *host, Trainyard__V1__AgentHello *hello
 
 static status_t hello_send(struct control_stream *s, struct err *e) {
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
-    hello_fill(s->host, &hello);
+    const char *features[FEATURES_MAX];
+    hello_fill(s->host, features, &hello);
     s->owner.hello_begin(s->owner.ctx, &hello);
     Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
@@ -234,14 +262,17 @@ status_t control_stream_open(const struct host *host, const struct control_strea
     return ST_OK;
 }
 
-void control_stream_goodbye(struct control_stream *s, const char *signal) {
+void control_stream_goodbye(struct control_stream *s, const char *signal, bool drain) {
     snprintf(s->goodbye, sizeof s->goodbye, "%s", signal);
-    reactor_timer_cancel(s->host->loop, &s->dial);
+    s->drain = drain;
+    if (!drain)
+        reactor_timer_cancel(s->host->loop, &s->dial);
     if (s->attached)
         goodbye_send(s);
 }
 
 void control_stream_end(struct control_stream *s) {
+    s->drain = false;
     reactor_timer_cancel(s->host->loop, &s->dial);
     if (s->stream)
         grpc_stream_send_end(s->stream);

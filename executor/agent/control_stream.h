@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "executor/agent/heartbeat.h"
 #include "executor/agent/host.h"
 
 #include <stdbool.h>
@@ -23,6 +24,7 @@ struct control_stream_owner {
     /* Adds devices and attempts to the hello that opens a stream; after a success hello_end frees them. */
     void (*hello_begin)(void *ctx, Trainyard__V1__AgentHello *hello);
     void (*hello_end)(void *ctx, Trainyard__V1__AgentHello *hello);
+    void (*measure)(void *ctx, struct heartbeat_use *ret);                       /* adds the devices to a heartbeat */
     void (*attached)(void *ctx);                                                 /* the welcome has arrived */
     void (*command)(void *ctx, const Trainyard__V1__ControllerMessage *message); /* any other message */
     void (*detached)(void *ctx);                                                 /* the stream has ended */
@@ -47,9 +49,10 @@ bool control_stream_send(struct control_stream *s, const Trainyard__V1__AgentMes
 /* True between the welcome and the end of the stream. */
 bool control_stream_attached(const struct control_stream *s);
 
-/* This signal (SIGTERM) asked the agent to stop: from now on the controller places no ranks on this executor, and no
- * further stream is opened. */
-void control_stream_goodbye(struct control_stream *s, const char *signal);
+/* This signal (SIGTERM) asked the agent to stop: from now on the controller places no ranks on this executor. drain:
+ * the controller ends its ranks, and a lost stream is opened again until control_stream_end; otherwise no further
+ * stream is opened. A second goodbye replaces the first. */
+void control_stream_goodbye(struct control_stream *s, const char *signal, bool drain);
 
 /* Ends the agent's side of the stream; control_stream_ended is true once the controller has received everything. */
 void control_stream_end(struct control_stream *s);

@@ -8,7 +8,7 @@
 
 #include <trainyard/v1/worker.pb-c.h>
 
-enum { DATA_EXCLUSIONS_OWN = 4, DATA_EXCLUSIONS_MAX = DATA_EXCLUSIONS_OWN + AGENT_PATHS_MAX };
+enum { DATA_EXCLUSIONS_OWN = 5, DATA_EXCLUSIONS_MAX = DATA_EXCLUSIONS_OWN + AGENT_PATHS_MAX };
 
 /* Strings are borrowed from the agent's options. */
 struct data_exclusions {

@@ -39,6 +39,7 @@ struct device {
     double sum[VALUES];
     int samples[VALUES];
     uint64_t throttle;
+    struct nvml_sample newest;
     Trainyard__V1__Device message;
     char *links[INVENTORY_DEVICES_MAX];
 };
@@ -56,6 +57,9 @@ const char *devices_uuid(const struct devices *d, int device) { return d->host->
 
 int devices_index(const struct devices *d, int device) { return d->host->inventory.devices[device].index; }
 const char *devices_reason(const struct devices *d, int device) { return d->items[device].reason; }
+
+const struct nvml_sample *devices_sample(const struct devices *d, int device) { return &d->items[device].newest; }
+int devices_count(const struct devices *d) { return d->n; }
 
 size_t devices_list(struct devices *d, Trainyard__V1__Device ***ret) {
     *ret = d->messages;
@@ -169,6 +173,8 @@ static void on_reading(void *ctx, const struct device_monitor_reading *r) {
         return;
     }
     char reason[REASON_BYTES];
+    if (r->kind == DEVICE_MONITOR_SAMPLE)
+        x->newest = r->sample;
     if (*x->reason)
         return;
     unhealthy_reason(r, reason);
@@ -233,8 +239,12 @@ status_t devices_open(const struct host *host, struct nvml **nvml, const struct 
     d->host = host;
     d->owner = *owner;
     d->n = host->inventory.n_devices;
-    for (int i = 0; i < d->n; i++)
+    for (int i = 0; i < d->n; i++) {
         d->items[i].claim = -1;
+        d->items[i].newest = (struct nvml_sample){
+            .utilization = NAN, .memory_bytes = NAN, .power_watts = NAN, .temperature_celsius = NAN
+        };
+    }
     TRY(reasons_find(d, e));
     for (int i = 0; i < d->n; i++)
         message_fill(d, i);

@@ -15,6 +15,7 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 #include "executor/agent/host.h"
+#include "executor/agent/nvml.h"
 
 #include <trainyard/v1/executor.pb-c.h>
 #include <trainyard/v1/worker.pb-c.h>
@@ -49,6 +50,10 @@ void devices_inspect(struct devices *d, int device);
 
 /* Marks the device in the list and in DIR/quarantine. */
 void devices_quarantine(struct devices *d, int device, const char *reason);
+
+/* The newest sample of the device; all values are NAN before the first. */
+const struct nvml_sample *devices_sample(const struct devices *d, int device);
+int devices_count(const struct devices *d);
 
 /* The list for messages to the controller: pointers into d, valid until its next change. */
 size_t devices_list(struct devices *d, Trainyard__V1__Device ***ret);

@@ -7,6 +7,7 @@
  *   cluster             the id of the cluster whose controllers it obeys, a UUID; from the first Welcome on
  *   epoch               the highest of any controller it has obeyed, and the nonce of that epoch's election
  *   attempts/<job>-<n>  AttemptStatus messages: ranks with pid and start time, and how they ended
+ *   peaks               the fastest products seen (executor/agent/peaks.h)
  *   control_groups      the control groups of its ranks, one path a line (executor/agent/cgroups.h)
  *   spool/              executor/agent/spool.h
  *

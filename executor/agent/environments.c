@@ -69,7 +69,7 @@ static void last_report(struct environment *k, Trainyard__V1__WorkerEnd__Cause c
                         const char *why) {
     Trainyard__V1__EnvironmentReport report = TRAINYARD__V1__ENVIRONMENT_REPORT__INIT;
     char message[500];
-    snprintf(message, sizeof message, "program.python: %.460s", why);
+    snprintf(message, sizeof message, "program.%s: %.460s", k->program->image ? "image" : "python", why);
     report.last = true;
     report.cause = cause;
     report.path = (char *)(uintptr_t)path;
@@ -128,11 +128,16 @@ static void on_ended(void *ctx, const struct exit_status *exit, bool drained) {
 
 /* ---- start ---- */
 
-/* What pip and uv read, and how they reach a network. */
+bool environments_needed(const Trainyard__V1__ProgramSpec *program) {
+    return program->python || (program->image && !program->image->root);
+}
+
+/* What pip, uv and skopeo read, and how they reach a network. */
 static bool is_for_installers(const char *variable) {
     static const char *const begins[] = {
-        "PIP_",      "UV_",        "http_proxy=", "https_proxy=",   "HTTP_PROXY=",   "HTTPS_PROXY=",       "no_proxy=",
-        "NO_PROXY=", "all_proxy=", "ALL_PROXY=",  "SSL_CERT_FILE=", "SSL_CERT_DIR=", "REQUESTS_CA_BUNDLE="
+        "PIP_",           "UV_",           "http_proxy=",         "https_proxy=",        "HTTP_PROXY=",
+        "HTTPS_PROXY=",   "no_proxy=",     "NO_PROXY=",           "all_proxy=",          "ALL_PROXY=",
+        "SSL_CERT_FILE=", "SSL_CERT_DIR=", "REQUESTS_CA_BUNDLE=", "REGISTRY_AUTH_FILE=", "CONTAINERS_"
     };
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
         if (strncmp(variable, begins[i], strlen(begins[i])) == 0)
@@ -150,19 +155,20 @@ static bool may_chown(void) {
     return syscall(SYS_capget, &header, have) == 0 && (have[0].effective & 1u << CAP_CHOWN);
 }
 
-status_t environments_check(const struct agent_options *o, struct err *e) {
+status_t environments_check(const struct agent_options *o, const char *field, struct err *e) {
     if (builder_of(o) && !o->environment_cache)
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "program.python: this executor builds no environments: its --worker-user does not reach its "
-                       "directory, and it was started without --environment-cache");
+                       "%s: this executor keeps no environments: its --worker-user does not reach its "
+                       "directory, and it was started without --environment-cache",
+                       field);
     if (job_user_is_own(o) && !o->environment_user)
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "program.python: this executor builds no environments: with --job-users it needs "
-                       "--environment-user");
+                       "%s: this executor keeps no environments: with --job-users it needs --environment-user", field);
     if (builder_of(o) && !may_chown())
         return err_set(e, ST_FAILED_PRECONDITION,
-                       "program.python: this executor builds no environments: it may not own what its --worker-user or "
-                       "--environment-user builds, which needs CAP_CHOWN");
+                       "%s: this executor keeps no environments: it may not own what its --worker-user or "
+                       "--environment-user builds, which needs CAP_CHOWN",
+                       field);
     return ST_OK;
 }
 
@@ -198,7 +204,7 @@ static status_t environment_start(struct environment *k, struct err *e) {
     Trainyard__V1__EnvironmentBuild build = TRAINYARD__V1__ENVIRONMENT_BUILD__INIT;
     char cache[PATH_MAX], *variables[VARIABLES_MAX];
     k->starts++;
-    TRY(environments_check(o, e));
+    TRY(environments_check(o, k->program->image ? "program.image" : "program.python", e));
     TRY(cache_path(k->list->host, cache, e));
     for (char **at = environ; *at && build.n_variables < VARIABLES_MAX; at++)
         if (is_for_installers(*at))
@@ -215,6 +221,7 @@ static status_t environment_start(struct environment *k, struct err *e) {
     build.n_checkpoint_roots = o->n_checkpoint_roots;
     build.checkpoint_roots = (char **)(uintptr_t)o->checkpoint_roots;
     build.python = k->program->python;
+    build.image = k->program->image;
     build.code = k->code;
     if (k->program->code && k->program->code->archive)
         build.archive = k->program->code->archive;

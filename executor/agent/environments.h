@@ -21,8 +21,11 @@ struct environments_owner {
 struct environments *environments_new(const struct host *host, const struct environments_owner *owner);
 struct environments *environments_free(struct environments *es); /* NULL is fine; returns NULL */
 
-/* Whether this host can have environments. FAILED_PRECONDITION with the option or the right that is missing. */
-MUST_CHECK status_t environments_check(const struct agent_options *options, struct err *e);
+/* Whether the program has an environment: Python packages, or an image that a host must fetch or unpack. */
+bool environments_needed(const Trainyard__V1__ProgramSpec *program);
+/* Whether this host can have environments. FAILED_PRECONDITION with the option or the right that is missing. field: of
+ * the spec, for the sentence. */
+MUST_CHECK status_t environments_check(const struct agent_options *options, const char *field, struct err *e);
 
 /* The attempt needs an environment. */
 MUST_CHECK status_t environments_add(struct environments *es, int64_t job, int32_t attempt,

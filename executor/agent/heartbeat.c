@@ -6,6 +6,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@ struct heartbeat {
     pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t changed;
     struct grpc_stream *stream;
-    int64_t alive_ms, spool_bytes, number;
+    int64_t alive_ms, number;
+    struct heartbeat_use use;
     deadline_ms_t beat_at;
     bool closing, silent; /* silent: the loop is stalled, so no heartbeat is sent */
 };
@@ -29,10 +31,48 @@ struct heartbeat {
 /* How late the loop is with its next call of heartbeat_loop_alive. */
 static int64_t late_ms(const struct heartbeat *h) { return clock_mono_ms() - h->alive_ms - HEARTBEAT_INTERVAL_MS; }
 
+#define DEVICE_VALUE(m, name, NAME, value)                                                                             \
+    do {                                                                                                               \
+        if (!isnan(value)) {                                                                                           \
+            (m)->_##name##_case = TRAINYARD__V1__DEVICE_USE___##NAME##_##NAME;                                         \
+            (m)->name = (value);                                                                                       \
+        }                                                                                                              \
+    } while (0)
+
+static void device_fill(Trainyard__V1__DeviceUse *m, int index, const struct nvml_sample *s) {
+    trainyard__v1__device_use__init(m);
+    m->index = index;
+    DEVICE_VALUE(m, utilization, UTILIZATION, s->utilization);
+    DEVICE_VALUE(m, memory_bytes, MEMORY_BYTES, s->memory_bytes);
+    DEVICE_VALUE(m, power_watts, POWER_WATTS, s->power_watts);
+    DEVICE_VALUE(m, temperature_celsius, TEMPERATURE_CELSIUS, s->temperature_celsius);
+}
+
+static void use_fill(Trainyard__V1__AgentUse *m, const struct heartbeat_use *u, Trainyard__V1__DeviceUse *devices,
+                     Trainyard__V1__DeviceUse **list) {
+    m->spool_limit_bytes = u->spool_limit_bytes;
+    m->records_waiting = u->records_waiting;
+    m->samples_dropped = u->samples_dropped;
+    m->lines_dropped = u->lines_dropped;
+    m->training_waits = u->training_waits;
+    m->connects = u->connects;
+    m->disconnects = u->disconnects;
+    for (int i = 0; i < u->n_devices; i++) {
+        device_fill(&devices[i], u->devices[i].index, &u->devices[i].sample);
+        list[i] = &devices[i];
+    }
+    m->devices = list;
+    m->n_devices = (size_t)u->n_devices;
+}
+
 static void heartbeat_send(struct heartbeat *h) {
     Trainyard__V1__AgentHeartbeat beat = TRAINYARD__V1__AGENT_HEARTBEAT__INIT;
+    Trainyard__V1__AgentUse use = TRAINYARD__V1__AGENT_USE__INIT;
+    Trainyard__V1__DeviceUse devices[NVML_DEVICES_MAX], *list[NVML_DEVICES_MAX];
+    use_fill(&use, &h->use, devices, list);
     beat.number = ++h->number;
-    beat.spool_bytes = h->spool_bytes;
+    beat.spool_bytes = h->use.spool_bytes;
+    beat.use = &use;
     Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT;
     m.heartbeat = &beat;
@@ -68,12 +108,12 @@ static void *heartbeat_run(void *ctx) {
     return NULL;
 }
 
-void heartbeat_loop_alive(struct heartbeat *h, int64_t spool_bytes) {
+void heartbeat_loop_alive(struct heartbeat *h, const struct heartbeat_use *use) {
     pthread_mutex_lock(&h->lock);
     const int64_t late = late_ms(h);
     const bool worth_logging = h->silent || late >= LOG_STALL_MS;
     h->alive_ms = clock_mono_ms();
-    h->spool_bytes = spool_bytes;
+    h->use = *use;
     h->silent = false;
     pthread_mutex_unlock(&h->lock);
     if (worth_logging)

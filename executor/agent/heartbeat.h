@@ -9,8 +9,20 @@
 #include "base/cleanup.h"
 #include "base/status.h"
 #include "executor/agent/grpc_stream.h"
+#include "executor/agent/nvml.h"
 
 #include <stdint.h>
+
+/* What a heartbeat reports (AgentUse in dispatch.proto). */
+struct heartbeat_use {
+    int64_t spool_bytes, spool_limit_bytes, records_waiting, samples_dropped, lines_dropped, training_waits;
+    int64_t connects, disconnects;
+    int n_devices;
+    struct {
+        int index;
+        struct nvml_sample sample;
+    } devices[NVML_DEVICES_MAX];
+};
 
 struct heartbeat;
 /* Counts the loop as alive from now. */
@@ -18,8 +30,8 @@ MUST_CHECK status_t heartbeat_open(int stalled_ms, struct heartbeat **ret, struc
 struct heartbeat *heartbeat_close(struct heartbeat *h);
 CLEANUP_DEFINE(struct heartbeat *, heartbeat_close)
 
-/* From the loop's thread, at least every HEARTBEAT_INTERVAL_MS. spool_bytes is sent with the next heartbeat. */
-void heartbeat_loop_alive(struct heartbeat *h, int64_t spool_bytes);
+/* From the loop's thread, at least every HEARTBEAT_INTERVAL_MS. `use` is copied and sent with the next heartbeat. */
+void heartbeat_loop_alive(struct heartbeat *h, const struct heartbeat_use *use);
 /* Sends a heartbeat on this stream every HEARTBEAT_INTERVAL_MS from now. NULL: no heartbeats; set it before the stream
  * is closed. A congested stream misses heartbeats. */
 void heartbeat_set_stream(struct heartbeat *h, struct grpc_stream *stream);

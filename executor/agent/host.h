@@ -6,12 +6,15 @@
 #define EXECUTOR_AGENT_HOST_H
 
 #include "api/rpc/tls.h"
+#include "base/status.h"
 #include "executor/agent/directory.h"
 #include "executor/agent/inventory.h"
+#include "executor/agent/peaks.h"
 #include "executor/agent/reactor.h"
 #include "executor/agent/spool.h"
 #include "executor/sandbox/mode.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
@@ -28,6 +31,7 @@ struct agent_options {
     const char *program;                 /* path of the program that is the worker of jobs with a program */
     const char *code;                    /* path of the program that fetches their code */
     const char *environment;             /* path of the program that builds their Python environments */
+    const char *data;                    /* path of the program that copies remote data */
     bool allow_programs;                 /* jobs may run programs of their users */
     const char *worker_user;             /* the user that workers become; NULL: the agent's own */
     uid_t job_user_first, job_user_last; /* a user for each job (job_user.h); last 0: none */
@@ -51,6 +55,8 @@ struct agent_options {
     const char *environment_cache; /* NULL: below the directory */
     int64_t environment_cache_bytes;
     int environment_limit_s;      /* for a build */
+    const char *data_cache;       /* of copies of remote data; NULL: below the directory */
+    int64_t data_cache_bytes;     /* 0: none are kept, and no job with such data runs here */
     const char *environment_user; /* the user that builds; NULL: the worker_user, or else the agent's own */
     int hang_ms; /* a rank is killed after this time without a sign of life, or HANG_WAITING_MS more without progress */
 };
@@ -63,8 +69,12 @@ struct host {
     struct reactor *loop;
     struct directory *directory;
     struct spool *spool;
+    struct peaks *peaks;
     struct orphans *orphans;
-    struct cgroups *cgroups; /* of the ranks and requests */
+    struct cgroups *cgroups;   /* of the ranks and requests */
+    struct err no_images;      /* why programs with an image cannot run here; empty: they can */
+    struct err no_data;        /* why jobs with remote data cannot run here; empty: they can */
+    char data_cache[PATH_MAX]; /* the folder of their copies */
 };
 
 #endif

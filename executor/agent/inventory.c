@@ -28,6 +28,9 @@ void inventory_take(struct inventory *ret, int cores, int slots, const char *lib
         snprintf(ret->hostname, sizeof ret->hostname, "localhost");
     /* By default every core that the process may use is one slot. */
     ret->cores = cores > 0 ? cores : cores_allowed();
+    ret->n_cpus = cpu_topology_read(CPU_TOPOLOGY_ROOT, ret->cpus);
+    if (cpu_topology_cores(ret->cpus, ret->n_cpus) != ret->cores)
+        ret->n_cpus = 0;
     ret->slots = slots > 0 ? slots : ret->cores;
     ret->threads_per_rank = cores_per_rank(ret->cores, ret->slots);
     if (nvml_open(library, part, ret_nvml, &why) != ST_OK) {

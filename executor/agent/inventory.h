@@ -3,6 +3,7 @@
 #ifndef EXECUTOR_AGENT_INVENTORY_H
 #define EXECUTOR_AGENT_INVENTORY_H
 
+#include "base/cpu_topology.h"
 #include "executor/agent/cuda_libraries.h"
 #include "executor/agent/nvml.h"
 
@@ -20,7 +21,11 @@ struct inventory_device {
 
 struct inventory {
     char hostname[256];
-    int cores;            /* shared by its ranks */
+    int cores; /* shared by its ranks */
+    /* The CPUs of these cores; n_cpus 0: this executor has a part of the cores that it may use, and nothing says which,
+     * or a part of their time. */
+    struct cpu cpus[CPUS_MAX];
+    int n_cpus;
     int slots;            /* ranks at a time */
     int threads_per_rank; /* cores / slots, at least 1: the smallest share of a rank */
     int n_devices;

@@ -16,7 +16,7 @@
 struct program {
     struct agent *agent;
     struct reactor_watch signals;
-    bool leaving;
+    bool draining, leaving;
 };
 
 static void signal_ready(void *ctx, uint32_t events) {
@@ -26,9 +26,14 @@ static void signal_ready(void *ctx, uint32_t events) {
     char name[16];
     if (read(p->signals.fd, &info, sizeof info) != sizeof info || p->leaving)
         return;
-    p->leaving = true;
     snprintf(name, sizeof name, "SIG%s", sigabbrev_np((int)info.ssi_signo));
-    agent_leave(p->agent, name);
+    if (info.ssi_signo != SIGUSR1) {
+        p->leaving = true;
+        agent_leave(p->agent, name);
+    } else if (!p->draining) {
+        p->draining = true;
+        agent_drain(p->agent, name);
+    }
 }
 
 /* A process that starts this program may wait for the line. */
@@ -48,6 +53,7 @@ static status_t signals_open(sigset_t *ret, struct err *e) {
     sigaddset(ret, SIGINT);
     sigaddset(ret, SIGHUP);
     sigaddset(ret, SIGQUIT);
+    sigaddset(ret, SIGUSR1);
     errno = pthread_sigmask(SIG_BLOCK, ret, NULL);
     return errno ? err_errno(e, "block signals") : ST_OK;
 }

@@ -26,6 +26,7 @@ enum {
     PROCESSES_DEFAULT = 4096,
     ENVIRONMENT_CACHE_DEFAULT_MIB = 20480,
     ENVIRONMENT_DEFAULT_S = 1800,
+    DATA_CACHE_DEFAULT_MIB = 102400,
 };
 
 static const char HELP[] =
@@ -35,9 +36,9 @@ static const char HELP[] =
     "\n"
     "  --controller ADDR     the controller\n"
     "  --directory DIR       this executor's identity and spool; one executor at a time\n"
-    "  --checkpoint-root DIR jobs read and write their checkpoints below DIR only, where all hosts see them; repeat "
-    "for\n"
-    "                        more\n"
+    "  --checkpoint-root DIR\n"
+    "                        jobs read and write their checkpoints below DIR only, where all hosts see them; repeat\n"
+    "                        for more\n"
     "  --cores N             cores that the ranks share (default: those that this program may use)\n"
     "  --slots N             CPU ranks at a time (default: one for each core). Each GPU takes one more rank, of\n"
     "                        a job that asks for GPUs\n"
@@ -52,10 +53,13 @@ static const char HELP[] =
     "                        most 8 GiB)\n"
     "  --processes-max N     processes and threads of one rank (default: 4096)\n"
     "  --code-cache-mib N    maximum size of the archives of program code that are kept (default: 2048)\n"
-    "  --environment-cache DIR  where programs' Python environments are kept; executors of a host may share it "
-    "(default:\n"
-    "                        below --directory; required for such programs with --worker-user)\n"
-    "  --environment-cache-mib N  maximum size of the Python environments that are kept (default: 20480)\n"
+    "  --environment-cache DIR  where programs' Python environments and images are kept; executors of a host may\n"
+    "                        share it (default: below --directory; required for such programs with --worker-user)\n"
+    "  --environment-cache-mib N  maximum size of what is kept there (default: 20480)\n"
+    "  --data-cache DIR      where copies of data that are no files of this host (https, s3, hf) are kept; all users\n"
+    "                        of the host can read them; executors of a host may share it (default: below\n"
+    "                        --directory; required for jobs with such data with --worker-user or --job-users)\n"
+    "  --data-cache-mib N    maximum size of what is kept there; 0: no jobs with such data (default: 102400)\n"
     "  --environment-timeout S  a build of a Python environment that takes longer fails (default: 1800)\n"
     "  --environment-user USER  builds of Python environments run as this user (default: --worker-user); also needs\n"
     "                        CAP_CHOWN, as --worker-user does for such builds\n"
@@ -113,6 +117,8 @@ enum {
     OPT_PROCESSES,
     OPT_ENVIRONMENTS,
     OPT_ENVIRONMENTS_MIB,
+    OPT_DATA_CACHE,
+    OPT_DATA_CACHE_MIB,
     OPT_ENVIRONMENT_TIMEOUT,
     OPT_ENVIRONMENT_USER,
     OPT_HANG,
@@ -149,6 +155,8 @@ static const struct option OPTIONS[] = {
     { "processes-max", required_argument, NULL, OPT_PROCESSES },
     { "environment-cache", required_argument, NULL, OPT_ENVIRONMENTS },
     { "environment-cache-mib", required_argument, NULL, OPT_ENVIRONMENTS_MIB },
+    { "data-cache", required_argument, NULL, OPT_DATA_CACHE },
+    { "data-cache-mib", required_argument, NULL, OPT_DATA_CACHE_MIB },
     { "environment-timeout", required_argument, NULL, OPT_ENVIRONMENT_TIMEOUT },
     { "environment-user", required_argument, NULL, OPT_ENVIRONMENT_USER },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
@@ -240,6 +248,10 @@ static status_t number_take(struct options *o, int which, struct err *e) {
         TRY(number_parse("environment-cache-mib", optarg, 1, 1 << 24, &number, e));
         o->agent.environment_cache_bytes = (int64_t)number << 20;
         break;
+    case OPT_DATA_CACHE_MIB:
+        TRY(number_parse("data-cache-mib", optarg, 0, 1 << 30, &number, e));
+        o->agent.data_cache_bytes = (int64_t)number << 20;
+        break;
     case OPT_ENVIRONMENT_TIMEOUT:
         TRY(number_parse("environment-timeout", optarg, 1, 86400, &number, e));
         o->agent.environment_limit_s = (int)number;
@@ -253,6 +265,13 @@ static status_t number_take(struct options *o, int which, struct err *e) {
     return ST_OK;
 }
 
+static status_t folder_take(const char *name, const char **ret, struct err *e) {
+    if (optarg[0] != '/')
+        return err_set(e, ST_INVALID_ARGUMENT, "--%s: '%s' is not an absolute path", name, optarg);
+    *ret = optarg;
+    return ST_OK;
+}
+
 static status_t option_take(struct options *o, int which, struct err *e) {
     int choice = 0;
     switch (which) {
@@ -263,11 +282,8 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     case OPT_PROGRAMS: o->agent.allow_programs = true; break;
     case OPT_WORKER_USER: o->agent.worker_user = optarg; break;
     case OPT_ENVIRONMENT_USER: o->agent.environment_user = optarg; break;
-    case OPT_ENVIRONMENTS:
-        if (optarg[0] != '/')
-            return err_set(e, ST_INVALID_ARGUMENT, "--environment-cache: '%s' is not an absolute path", optarg);
-        o->agent.environment_cache = optarg;
-        break;
+    case OPT_ENVIRONMENTS: return folder_take("environment-cache", &o->agent.environment_cache, e);
+    case OPT_DATA_CACHE: return folder_take("data-cache", &o->agent.data_cache, e);
     case OPT_JOB_USERS: return job_user_parse(optarg, &o->agent.job_user_first, &o->agent.job_user_last, e);
     case OPT_LIBRARIES: o->agent.library_path = optarg; break;
     case OPT_CA: o->agent.tls.ca = optarg; break;
@@ -365,6 +381,8 @@ static status_t defaults_check(struct options *o, struct err *e) {
     o->agent.code = o->code;
     TRY(process_beside("trainyard-environment", o->environment, sizeof o->environment, e));
     o->agent.environment = o->environment;
+    TRY(process_beside("trainyard-data", o->data, sizeof o->data, e));
+    o->agent.data = o->data;
     if (!o->agent.worker)
         TRY(worker_default(o, e));
     if (access(o->agent.worker, X_OK) < 0)
@@ -380,6 +398,7 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
     o->agent.code_cache_bytes = (int64_t)CODE_CACHE_DEFAULT_MIB << 20;
     o->agent.processes_max = PROCESSES_DEFAULT;
     o->agent.environment_cache_bytes = (int64_t)ENVIRONMENT_CACHE_DEFAULT_MIB << 20;
+    o->agent.data_cache_bytes = (int64_t)DATA_CACHE_DEFAULT_MIB << 20;
     o->agent.environment_limit_s = ENVIRONMENT_DEFAULT_S;
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.sandbox = SANDBOX_AVAILABLE;

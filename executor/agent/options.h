@@ -19,8 +19,8 @@ struct options {
     long parent_pid; /* 0: none */
     enum log_format format;
     enum log_level level;
-    char worker[PATH_MAX], program[PATH_MAX], code[PATH_MAX],
-        environment[PATH_MAX]; /* the defaults: beside this program */
+    char worker[PATH_MAX], program[PATH_MAX], code[PATH_MAX], environment[PATH_MAX],
+        data[PATH_MAX]; /* the defaults: beside this program */
 };
 
 /* Strings point into argv and the environment. INVALID_ARGUMENT names the option. */

@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/cores.h"
 #include "base/limits.h"
+#include "executor/agent/data_copies.h"
 #include "executor/agent/data_exclusions.h"
 #include "executor/agent/job_sandboxes.h"
 #include "executor/agent/job_user.h"
@@ -96,6 +97,11 @@ static void handle_silence(const struct rank_worker *w, Trainyard__V1__RankSilen
     w->list->owner.silent(w->list->owner.ctx, &silent);
 }
 
+/* A figure that cannot be written is found again by a later rank. */
+static void handle_peak(const struct rank_worker *w, const Trainyard__V1__HostPeak *peak) {
+    status_ignore(peaks_add(w->list->host->peaks, peak->key, peak->flops, NULL));
+}
+
 static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     struct rank_worker *w = ctx;
     struct agent_event alive = event_of(w, AGENT_EV_ALIVE);
@@ -105,6 +111,7 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_STOP_STEP: handle_stop_step(w, record->stop_step); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END: handle_end(w, record->end); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SILENCE: handle_silence(w, record->silence); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_PEAK: handle_peak(w, record->peak); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
         alive.progress = record->alive->progress;
         alive.flag = record->alive->waiting_for_spool;
@@ -144,8 +151,8 @@ static struct rank_worker *worker_new(struct rank_workers *ws, int64_t job, int3
     return ws->first = w;
 }
 
-/* Of a program the spec limits the memory. A model's limit is that of its plan: the process takes more, since the plan
- * counts neither code nor libraries. */
+/* Of a program the spec limits the memory. A model's limit is that of its plan, which is an estimate of its process
+ * within some MiB: it is no limit to kill a process by. */
 static int64_t memory_limit(const Trainyard__V1__JobSpec *spec) {
     return spec->program && spec->resources ? spec->resources->memory_bytes : 0;
 }
@@ -203,14 +210,24 @@ status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt 
     return ST_OK;
 }
 
+static int max_threads(const struct host *host, const struct agent_attempt *at) {
+    const int share = cores_per_rank(host->inventory.cores, (int)at->n_ranks);
+    return at->max_threads > 0 && at->max_threads < share ? at->max_threads : share;
+}
+
 status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attempt *at,
                                 const Trainyard__V1__AttemptStart *order, struct err *e) {
     const struct host *host = w->list->host;
     Trainyard__V1__WorkerStart s = TRAINYARD__V1__WORKER_START__INIT;
-    s.attempt = (Trainyard__V1__AttemptStart *)(uintptr_t)order;
+    Trainyard__V1__AttemptStart own = *order; /* shallow */
+    if (!order->spec->program)                /* the secrets of a model are for stores, which its ranks do not reach */
+        own.n_secrets = 0;
+    s.attempt = &own;
+    if (data_copies_needed(order->spec))
+        s.data_cache = (char *)(uintptr_t)host->data_cache;
     s.rank = w->rank;
     s.threads = at->threads;
-    s.max_threads = cores_per_rank(host->inventory.cores, (int)at->n_ranks);
+    s.max_threads = max_threads(host, at);
     s.hang_ms = host->options->hang_ms;
     s.address = (char *)(uintptr_t)host->options->address;
     s.n_data_roots = host->options->n_data_roots;
@@ -224,6 +241,7 @@ status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attemp
     s.data_except = exclusions.list;
     Trainyard__V1__SandboxOrder sandbox;
     s.sandbox = job_sandbox_order(host->options, &sandbox);
+    s.peaks = peaks_list(host->peaks, &s.n_peaks);
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
     command.start = &s;
@@ -235,6 +253,14 @@ void rank_workers_send(struct rank_workers *ws, int64_t job, int32_t attempt,
     for (struct rank_worker *w = ws->first; w; w = w->next)
         if (w->job == job && w->attempt == attempt && w->process)
             status_ignore(worker_process_send(w->process, command, NULL));
+}
+
+void rank_workers_send_all(struct rank_workers *ws, int64_t job, int32_t attempt,
+                           const Trainyard__V1__WorkerCommand *command) {
+    for (struct rank_worker *w = ws->first; w; w = w->next)
+        if (w->job == job && w->attempt == attempt && w->process &&
+            worker_process_send(w->process, command, NULL) != ST_OK)
+            worker_process_kill(w->process, "did not read its commands and was killed");
 }
 
 void rank_workers_send_first(struct rank_workers *ws, int64_t job, int32_t attempt,

@@ -50,7 +50,11 @@ struct rank_worker *rank_workers_find(const struct rank_workers *ws, int64_t job
 void rank_workers_send(struct rank_workers *ws, int64_t job, int32_t attempt,
                        const Trainyard__V1__WorkerCommand *command);
 
-/* The same to the lowest rank of the attempt on this host. */
+/* The same for a command that a worker cannot do without: a worker for which it cannot be queued is killed. */
+void rank_workers_send_all(struct rank_workers *ws, int64_t job, int32_t attempt,
+                           const Trainyard__V1__WorkerCommand *command);
+
+/* As rank_workers_send, to the lowest rank of the attempt on this host. */
 void rank_workers_send_first(struct rank_workers *ws, int64_t job, int32_t attempt,
                              const Trainyard__V1__WorkerCommand *command);
 

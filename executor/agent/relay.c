@@ -123,6 +123,7 @@ static void log_append(struct relay *r, const char *stream, const char *text) {
     record.time_us = clock_wall_us();
     if (!spool_below(r, LINES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
         r->dropped_lines++;
+        spool_full(r->o.spool)->lines_dropped++;
         drops_notice_soon(r);
     }
 }
@@ -141,6 +142,7 @@ void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row) {
     record.time_us = clock_wall_us();
     if (!spool_below(r, SAMPLES_UNTIL_PERCENT) || record_append(r, &record, false) != ST_OK) {
         r->dropped_samples++;
+        spool_full(r->o.spool)->samples_dropped++;
         drops_notice_soon(r);
     }
 }
@@ -180,6 +182,7 @@ static void stream_ready(void *ctx, uint32_t events) {
 static void wait_begin(struct relay *r, const uint8_t *data, size_t n) {
     if (!r->refused.data) {
         r->refused.since_ms = clock_mono_ms();
+        spool_full(r->o.spool)->waits++;
         r->o.owner.waiting(r->o.owner.ctx, true);
     }
     r->refused.data = data;
@@ -201,6 +204,8 @@ static void record_spool(struct relay *r, const Trainyard__V1__WorkerRecord *rec
     } else if (percent) {
         r->dropped_samples += sample;
         r->dropped_lines += line;
+        spool_full(r->o.spool)->samples_dropped += sample;
+        spool_full(r->o.spool)->lines_dropped += line;
         drops_notice_soon(r);
     } else {
         wait_begin(r, data, n);
@@ -233,6 +238,7 @@ static void record_take(struct relay *r, const uint8_t *data, size_t n) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ARTIFACT:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_LOG: record_spool(r, record, data, n); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED:
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END:
         r->o.owner.record(r->o.owner.ctx, record);
         record_spool(r, record, data, n);

@@ -1,8 +1,8 @@
 /* Moves the records and output of one worker from its pipes into the spool, in the order in which they arrive.
  *
  * Records pipe: address, joined, alive, sample, finding and end are passed to the owner; metrics, shard reports,
- * notices and the end are spooled, one sequence number each. stdout and stderr become LogText records in the same
- * sequence.
+ * notices, joined and the end are spooled, one sequence number each. stdout and stderr become LogText records in the
+ * same sequence.
  *
  * When the spool fills up, records are dropped in this order: above 80 % of its limit a rank's device samples (metrics
  * with per_rank), above 90 % also log lines. Both are counted, and a notice reports them when there is space again. If

@@ -29,7 +29,7 @@ enum {
     FD_FLOOR = 16,
     /* Space for the records of a few steps, so that a worker does not wait for each turn of the agent's loop. */
     RECORD_PIPE_BYTES = 256 << 10,
-    ENV_MAX = 16,
+    ENV_MAX = 32,
     STAT_MAX_BYTES = 1024,
 };
 
@@ -60,6 +60,11 @@ static void env_make(struct env *env, const struct spawn_options *o) {
         const char *value = getenv(env_kept[i]);
         if (value)
             env_add(env, env_kept[i], value);
+    }
+    for (size_t i = 0; i < o->n_kept; i++) {
+        const char *value = getenv(o->kept[i]);
+        if (value)
+            env_add(env, o->kept[i], value);
     }
     env_add(env, "LANG", "C.UTF-8");
     env_add(env, "OMP_NUM_THREADS", number);

@@ -2,6 +2,7 @@
 
 #include "base/cores.h"
 #include "base/memory.h"
+#include "executor/agent/data_copies.h"
 #include "executor/agent/data_exclusions.h"
 #include "executor/agent/environments.h"
 #include "executor/agent/job_sandboxes.h"
@@ -53,11 +54,17 @@ static int ranks_of(const struct host *host, const Trainyard__V1__JobSpec *spec)
     return here > 1 ? (int)here : 1;
 }
 
+/* Of all ranks: what the kernel lets them use together, or the host's. */
+static int64_t memory_of_ranks(const struct host *host) {
+    const int64_t limit = host->cgroups ? cgroups_memory_bytes(host->cgroups) : 0, all = memory_allowed();
+    return limit > 0 && limit < all ? limit : all;
+}
+
 /* The memory of one rank: that of its own device, or its share of this host's memory. */
 static int64_t memory_of(const struct host *host, const Trainyard__V1__JobSpec *spec) {
     int64_t max = 0;
     if (!spec || !spec->resources || strcmp(spec->resources->accelerator, "cuda") != 0)
-        return memory_allowed() / ranks_of(host, spec);
+        return memory_of_ranks(host) / ranks_of(host, spec);
     for (int i = 0; i < host->inventory.n_devices; i++)
         max = host->inventory.devices[i].memory_bytes > max ? host->inventory.devices[i].memory_bytes : max;
     return max;
@@ -65,11 +72,20 @@ static int64_t memory_of(const struct host *host, const Trainyard__V1__JobSpec *
 
 /* The largest number of threads that a rank of the job may get here: its plan has space for that many. */
 static int threads_of(const struct host *host, const Trainyard__V1__JobSpec *spec) {
-    return cores_per_rank(host->inventory.cores, ranks_of(host, spec));
+    const int share = cores_per_rank(host->inventory.cores, ranks_of(host, spec));
+    const int wanted = spec && spec->resources ? spec->resources->cores : 0;
+    return wanted > 0 && wanted < share ? wanted : share;
+}
+
+void spec_check_finding(struct request_workers *checks, int64_t check, Trainyard__V1__CheckFinding *finding) {
+    Trainyard__V1__CheckOutput output = TRAINYARD__V1__CHECK_OUTPUT__INIT;
+    output.check = check;
+    output.finding = finding;
+    output_send(request_workers_stream(checks), &output);
 }
 
 /* Another host may run it. */
-static void refuse_program(struct control_stream *stream, int64_t id, const char *why) {
+static void refuse(struct control_stream *stream, int64_t id, const char *why) {
     Trainyard__V1__SpecProblem problem = TRAINYARD__V1__SPEC_PROBLEM__INIT;
     Trainyard__V1__CheckFinding finding = TRAINYARD__V1__CHECK_FINDING__INIT;
     Trainyard__V1__CheckOutput output = TRAINYARD__V1__CHECK_OUTPUT__INIT;
@@ -89,18 +105,31 @@ void spec_check_start(struct request_workers *checks, const struct host *host, c
         return;
     }
     if (start->request->spec && start->request->spec->program && !host->options->allow_programs) {
-        refuse_program(request_workers_stream(checks), start->check, "program: " WORKER_LAUNCH_NO_PROGRAMS);
+        refuse(request_workers_stream(checks), start->check, "program: " WORKER_LAUNCH_NO_PROGRAMS);
         return;
     }
     struct err why;
-    if (start->request->spec && start->request->spec->program && start->request->spec->program->python &&
-        environments_check(host->options, &why) != ST_OK) {
-        refuse_program(request_workers_stream(checks), start->check, why.msg);
+    const Trainyard__V1__ProgramSpec *program = start->request->spec ? start->request->spec->program : NULL;
+    if (program && environments_needed(program) &&
+        environments_check(host->options, program->image ? "program.image" : "program.python", &why) != ST_OK) {
+        refuse(request_workers_stream(checks), start->check, why.msg);
+        return;
+    }
+    if (program && program->image && *host->no_images.msg) {
+        status_ignore(err_set(&why, ST_FAILED_PRECONDITION, "program.image: this host cannot run images: %s",
+                              host->no_images.msg));
+        refuse(request_workers_stream(checks), start->check, why.msg);
+        return;
+    }
+    if (start->request->spec && data_copies_needed(start->request->spec) && *host->no_data.msg) {
+        status_ignore(err_set(&why, ST_FAILED_PRECONDITION, "data: %s", host->no_data.msg));
+        refuse(request_workers_stream(checks), start->check, why.msg);
         return;
     }
     struct data_exclusions exclusions;
     data_exclusions_find(host, &exclusions);
     Trainyard__V1__WorkerCheck own = *start->request;
+    own.n_secrets = 0;
     own.threads = threads_of(host, own.spec);
     own.data_roots = (char **)(uintptr_t)host->options->data_roots;
     own.n_data_roots = host->options->n_data_roots;

@@ -63,9 +63,19 @@ struct spool {
     struct spool_log **logs;
     size_t n_logs;
     uint8_t *buffer; /* READ_BYTES, while it is needed */
+    struct spool_full full;
 };
 
 int64_t spool_bytes(const struct spool *s) { return s->bytes - s->kept; }
+struct spool_full *spool_full(struct spool *s) {
+    return &s->full;
+}
+int64_t spool_waiting(const struct spool *s) {
+    int64_t n = 0;
+    for (size_t i = 0; i < s->n_logs; i++)
+        n += s->logs[i]->last - s->logs[i]->acked;
+    return n;
+}
 int64_t spool_limit(const struct spool *s) { return s->limit; }
 size_t spool_count(const struct spool *s) { return s->n_logs; }
 struct spool_log *spool_at(const struct spool *s, size_t i) {

@@ -43,7 +43,13 @@ MUST_CHECK status_t spool_open(const char *folder, int64_t limit_bytes, struct s
 struct spool *spool_close(struct spool *s);
 CLEANUP_DEFINE(struct spool *, spool_close)
 
-int64_t spool_bytes(const struct spool *s); /* that wait for an acknowledgement; kept segments do not count */
+/* What a full spool did to the records of all relays, since spool_open. */
+struct spool_full {
+    int64_t samples_dropped, lines_dropped, waits;
+};
+struct spool_full *spool_full(struct spool *s);
+int64_t spool_waiting(const struct spool *s); /* records that are not acknowledged */
+int64_t spool_bytes(const struct spool *s);   /* that wait for an acknowledgement; kept segments do not count */
 int64_t spool_limit(const struct spool *s);
 
 /* All logs, in no particular order; valid until a log is opened or removed. */

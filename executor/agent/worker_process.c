@@ -25,8 +25,9 @@
 #include <unistd.h>
 
 enum {
-    /* Two rendezvous messages of the largest size: a worker that reads its commands never has more bytes waiting. */
-    COMMANDS_MAX_BYTES = 8 << 20,
+    /* Two rendezvous messages of the largest size, and a list of 65,536 copies of data: a worker that reads its
+     * commands never has more bytes waiting. */
+    COMMANDS_MAX_BYTES = 24 << 20,
     LIMITS_CHECK_MS = 2000,
     SENTENCE_BYTES = 240,
 };

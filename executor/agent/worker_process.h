@@ -58,7 +58,8 @@ void worker_process_log_line(struct worker_process *p, const char *text);       
 void worker_process_sample(struct worker_process *p, const Trainyard__V1__MetricRow *row); /* as relay_sample */
 void worker_process_discard(struct worker_process *p);                                     /* as relay_discard */
 
-/* Queues a command; it is written when the worker reads. RESOURCE_EXHAUSTED if 8 MiB wait: the worker does not read. */
+/* Queues a command; it is written when the worker reads. RESOURCE_EXHAUSTED if 24 MiB wait: the worker does not read.
+ */
 MUST_CHECK status_t worker_process_send(struct worker_process *p, const Trainyard__V1__WorkerCommand *command,
                                         struct err *e);
 

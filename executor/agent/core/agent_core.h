@@ -27,6 +27,7 @@
 #define EXECUTOR_AGENT_CORE_AGENT_CORE_H
 
 #include "base/cleanup.h"
+#include "base/cpu_topology.h"
 #include "executor/agent/core/exit_reason.h"
 #include "executor/agent/core/kill_escalation.h"
 
@@ -56,7 +57,8 @@ struct agent_rank {
     enum agent_rank_state state;
     int device; /* its index in the core's list; AGENT_NO_DEVICE unless a rank on CUDA runs */
     bool joined;
-    bool has_end; /* end is decided, and was reported */
+    bool has_end;         /* end is decided, and was reported */
+    struct cpu_mask cpus; /* that it runs on; empty: not bound */
     struct agent_rank_end end;
 
     /* Internal to the core. */
@@ -78,9 +80,11 @@ struct agent_attempt {
     int32_t attempt, world_size;
     struct agent_rank *ranks;
     size_t n_ranks;
-    int threads;   /* of each of its ranks; 0 before they start */
-    bool stopping; /* its ranks were asked to end: the end of one does not end the others */
-    bool ended;    /* every rank is closed */
+    int threads;     /* of each of its ranks; 0 before they start */
+    int max_threads; /* resources.cores; 0: no limit */
+    bool pinned;     /* its ranks are bound to CPUs */
+    bool stopping;   /* its ranks were asked to end: the end of one does not end the others */
+    bool ended;      /* every rank is closed */
     bool acknowledged;
     struct agent_attempt *next;
 };
@@ -119,6 +123,7 @@ enum agent_event_kind {
     /* From the agent itself. */
     AGENT_EV_REMOVED, /* job, attempt: AGENT_ACT_REMOVE is done; the core forgets the attempt */
     AGENT_EV_LEAVE,   /* the agent was asked to stop: it takes no more ranks and ends its ranks */
+    AGENT_EV_DRAIN,   /* the same, but the controller ends its ranks; AGENT_EV_LEAVE may follow */
     AGENT_EV_TICK,    /* at agent_core_deadline_ms. uploaded, stream_ended: used while the agent leaves */
 };
 
@@ -127,6 +132,8 @@ struct agent_start {
     const int32_t *ranks; /* [n_ranks] */
     size_t n_ranks;
     bool cuda;
+    int max_threads; /* cores that a rank wants at most; 0: as many as there are */
+    bool pinned;     /* ranks are bound to the CPUs of their cores; false for programs, which may have other threads */
     const char *invalid; /* why the order can never be carried out; NULL: it can */
     const void *order;   /* the caller's; comes back in AGENT_ACT_SPAWN */
 };
@@ -155,7 +162,7 @@ enum agent_action_kind {
     /* To the workers: job, attempt, and rank unless the line names other fields. */
     AGENT_ACT_SPAWN,         /* all ranks of the attempt in their order; order: of the event */
     AGENT_ACT_ORDER_STOP,    /* text, grace_ms: until it is killed */
-    AGENT_ACT_ORDER_THREADS, /* threads */
+    AGENT_ACT_ORDER_THREADS, /* threads; cpus */
     AGENT_ACT_TERM,
     AGENT_ACT_KILL,
     AGENT_ACT_LOG,     /* text: a line of the agent in the rank's log */
@@ -185,6 +192,7 @@ struct agent_action {
     int64_t job;
     int32_t attempt, rank;
     int device, threads, grace_ms;
+    struct cpu_mask cpus;
     const void *order;
     char text[AGENT_TEXT_BYTES];
 };
@@ -198,8 +206,10 @@ void agent_actions_done(struct agent_actions *a);
 /* ---- the core ---- */
 
 struct agent_core_config {
-    int slots;            /* CPU ranks at a time */
-    int cores;            /* that the ranks share */
+    int slots;              /* CPU ranks at a time */
+    int cores;              /* that the ranks share */
+    const struct cpu *cpus; /* [n_cpus] whose cores these are; copied. 0: unknown, and no rank is bound to CPUs */
+    int n_cpus;
     int threads_per_rank; /* the smallest share */
     int hang_ms;
     int n_devices;

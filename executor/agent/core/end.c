@@ -82,7 +82,7 @@ static void died(struct agent_core *c, struct agent_attempt *at, struct agent_ra
     r->status = ev->status;
     r->memory = ev->memory;
     r->died_us = ev->wall_us;
-    r->left = c->leaving;
+    r->left = c->leaving && !c->draining;
     threads_freed(c);
     reason_find(c, r, &reason);
     if (needs_inspection(c, r, reason.cause)) {

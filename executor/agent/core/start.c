@@ -46,6 +46,8 @@ void start_order(struct agent_core *c, const struct agent_event *ev) {
     /* The first ranks of an order that is too long carry its refusal: memory does not grow with what a peer sends. */
     const size_t n = order->n_ranks < LIMIT_WORLD_SIZE ? order->n_ranks : LIMIT_WORLD_SIZE;
     struct agent_attempt *at = attempt_new(c, ev->job, ev->attempt, order->world_size, n);
+    at->max_threads = order->max_threads;
+    at->pinned = order->pinned;
     for (size_t i = 0; i < at->n_ranks; i++)
         at->ranks[i].rank = order->ranks[i];
     if (resources_take(c, at, order, &why) == ST_OK)

@@ -124,6 +124,10 @@ struct agent_core *agent_core_new(const struct agent_core_config *config, int64_
     if (n)
         memcpy(c->devices, config->devices, n * sizeof *c->devices);
     c->config.devices = c->devices;
+    c->cpus = alloc_zeroed((size_t)config->n_cpus, sizeof *c->cpus);
+    if (config->n_cpus)
+        memcpy(c->cpus, config->cpus, (size_t)config->n_cpus * sizeof *c->cpus);
+    c->config.cpus = c->cpus;
     c->hang_check_ms = now_ms + HANG_CHECK_MS;
     return c;
 }
@@ -134,8 +138,10 @@ struct agent_core *agent_core_free(struct agent_core *c) {
         c->first = at->next;
         attempt_free(at);
     }
-    if (c)
+    if (c) {
         free(c->devices);
+        free(c->cpus);
+    }
     free(c);
     return NULL;
 }

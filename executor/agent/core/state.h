@@ -8,10 +8,12 @@
 struct agent_core {
     struct agent_core_config config;
     struct agent_device *devices; /* [config.n_devices] */
+    struct cpu *cpus;             /* [config.n_cpus] */
     struct agent_attempt *first;  /* oldest first */
     int64_t hang_check_ms;        /* when hung ranks are searched next */
     int64_t share_cores_ms;       /* when free cores are given out; 0: no time is set */
     bool leaving, stream_closing; /* the agent was asked to stop; AGENT_ACT_END_STREAM was given */
+    bool draining;                /* with leaving: the controller ends the ranks, and there is no time limit */
     int64_t leave_check_ms, leave_until_ms;
     /* Of the current step. */
     int64_t now_ms, wall_us;
@@ -44,7 +46,8 @@ void rank_stop(struct agent_core *c, struct agent_attempt *at, struct agent_rank
 void stop_order(struct agent_core *c, const struct agent_event *ev);
 void stop_acknowledged(struct agent_core *c, struct agent_attempt *at);
 void stop_fenced(struct agent_core *c, struct agent_attempt *at);
-void stop_all(struct agent_core *c); /* the agent leaves */
+void stop_all(struct agent_core *c);   /* the agent leaves */
+void stop_drain(struct agent_core *c); /* the agent leaves when the controller has ended its ranks */
 void stop_tick(struct agent_core *c,
                const struct agent_event *ev); /* signals that are due; whether the agent may exit */
 

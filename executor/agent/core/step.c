@@ -83,6 +83,7 @@ void agent_core_step(struct agent_core *c, const struct agent_event *ev, int64_t
     case AGENT_EV_DEVICE_UNHEALTHY: end_device_unhealthy(c, ev->device, ev->text); break;
     case AGENT_EV_DEVICE_INSPECTED: end_device_inspected(c, ev->device); break;
     case AGENT_EV_LEAVE: stop_all(c); break;
+    case AGENT_EV_DRAIN: stop_drain(c); break;
     case AGENT_EV_TICK:
         stop_tick(c, ev);
         end_tick(c);

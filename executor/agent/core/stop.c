@@ -6,7 +6,8 @@
  *
  * An agent that leaves sends TERM to all ranks, and KILL two seconds later. It ends its stream when no rank is left and
  * every record is acknowledged, and exits when the stream has ended. After LEAVE_MAX_MS the agent does both at once:
- * the spool keeps the records for the next start. */
+ * the spool keeps the records for the next start. An agent that drains leaves its ranks to the controller, and waits
+ * for their end, and for a stream, without a time limit: whoever asked it to drain may ask it to leave. */
 #include "executor/agent/core/state.h"
 
 #include <signal.h>
@@ -75,8 +76,17 @@ void stop_fenced(struct agent_core *c, struct agent_attempt *at) {
     act(c, AGENT_ACT_DISCARD, at, r);
 }
 
+void stop_drain(struct agent_core *c) {
+    if (c->leaving)
+        return;
+    c->leaving = c->draining = true;
+    c->leave_check_ms = c->now_ms;
+    c->leave_until_ms = INT64_MAX;
+}
+
 void stop_all(struct agent_core *c) {
     c->leaving = true;
+    c->draining = false;
     c->leave_check_ms = c->now_ms;
     c->leave_until_ms = c->now_ms + LEAVE_MAX_MS;
     EACH_ATTEMPT(c, at) {
@@ -88,7 +98,8 @@ void stop_all(struct agent_core *c) {
 
 static void leave_tick(struct agent_core *c, const struct agent_event *ev) {
     const bool late = c->now_ms >= c->leave_until_ms;
-    if (!c->stream_closing && (late || (ev->uploaded && agent_core_ranks_open(c) == 0))) {
+    const bool delivered = ev->uploaded && !(c->draining && ev->stream_ended);
+    if (!c->stream_closing && (late || (delivered && agent_core_ranks_open(c) == 0))) {
         c->stream_closing = true;
         act(c, AGENT_ACT_END_STREAM, NULL, NULL);
     }

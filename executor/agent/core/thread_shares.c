@@ -12,7 +12,7 @@ void thread_shares_fill(int cores, struct thread_share *shares, size_t n) {
     for (bool some = true; some;) {
         some = false;
         for (size_t i = 0; i < n; i++) {
-            if (shares[i].ranks == 0 || shares[i].ranks > left)
+            if (shares[i].ranks == 0 || shares[i].ranks > left || shares[i].threads == shares[i].max)
                 continue;
             shares[i].threads++;
             left -= shares[i].ranks;
