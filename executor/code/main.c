@@ -25,11 +25,15 @@
 
 enum { COMMANDS_FD = 3, RECORDS_FD = 4 };
 
-static const char usage[] = "usage: trainyard-code --agent-pid PID\n"
-                            "\n"
-                            "Fetches the code of a program for trainyard-executor, which starts it with commands on "
-                            "descriptor 3 and records on "
-                            "4.\n";
+static const char usage[] =
+    "usage: trainyard-code --agent-pid PID\n"
+    "\n"
+    "Fetches the code of a program for trainyard-executor, which starts it with commands on descriptor 3 and records "
+    "on\n"
+    "4.\n"
+    "\n"
+    "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
+    "  --help, --version\n";
 
 /* The pid that was given; 0 after a usage, -1 for bad arguments. */
 static long arguments_parse(int argc, char **argv) {

@@ -1,7 +1,9 @@
 /* A host check of a program looks for the command in PATH, as the rank will: a program that is not there, or that may
  * not be executed, is reported before a slot is taken. */
 #include "api/code/requirements.h"
+#include "base/cleanup.h"
 #include "base/utf8.h"
+#include "executor/program/image.h"
 #include "executor/program/rank.h"
 
 #include <errno.h>
@@ -70,6 +72,55 @@ static const char *search_path(const Trainyard__V1__ProgramSpec *program) {
     return search ? search : "";
 }
 
+static const char *image_search_path(const Trainyard__V1__ProgramSpec *program) {
+    for (size_t i = 0; i < program->n_environment; i++)
+        if (strcmp(program->environment[i]->key, "PATH") == 0)
+            return program->environment[i]->value;
+    return IMAGE_PATH;
+}
+
+/* A path that lies in a mounted folder, such as a data root, is not searched in the image. */
+static bool is_of_host(const Trainyard__V1__WorkerCheck *check, const char *path) {
+    for (size_t i = 0; i < check->n_data_roots; i++) {
+        const size_t n = strlen(check->data_roots[i]);
+        if (strncmp(path, check->data_roots[i], n) == 0 && path[n] == '/')
+            return true;
+    }
+    return false;
+}
+
+/* errno of the command; *ret_image: why the image is none. */
+static int image_check(const Trainyard__V1__WorkerCheck *check, struct err *ret_image) {
+    const Trainyard__V1__ProgramSpec *program = check->spec->program;
+    const char *name = program->command[0];
+    const struct job_roots_given given = { check->data_roots,         check->n_data_roots, check->checkpoint_roots,
+                                           check->n_checkpoint_roots, check->data_except,  check->n_data_except };
+    CLEANUP(closep) int root = -1;
+    if (image_root_open(program->image, &given, &root, ret_image) != ST_OK)
+        return 0;
+    if (*name == '/' && is_of_host(check, name))
+        return file_errno(name);
+    if (*name != '/' && strchr(name, '/'))
+        return program->code ? 0 : ENOENT;
+    return image_command_errno(root, name, image_search_path(program));
+}
+
+static bool is_in_path(const char *name);
+
+/* Whether the host can fetch or unpack the image at all. */
+static void image_source_check(const Trainyard__V1__WorkerCheck *check, struct err *ret) {
+    const Trainyard__V1__ImageSpec *image = check->spec->program->image;
+    const struct job_roots_given given = { check->data_roots,         check->n_data_roots, check->checkpoint_roots,
+                                           check->n_checkpoint_roots, check->data_except,  check->n_data_except };
+    CLEANUP(closep) int fd = -1;
+    if (image->name && !is_in_path("skopeo"))
+        status_ignore(err_set(ret, ST_NOT_FOUND,
+                              "program.image.name: an image of a registry needs the program skopeo, "
+                              "which is not on this host"));
+    else if (image->archive)
+        status_ignore(image_archive_open(image, &given, &fd, ret));
+}
+
 static bool is_in_path(const char *name) {
     const Trainyard__V1__ProgramSpec search_only = { .command = (char *[]){ (char *)(uintptr_t)name }, .n_command = 1 };
     const char *search = getenv("PATH"); /* of the executor: a job's PATH is for its command */
@@ -108,10 +159,17 @@ void program_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emit
         return;
     }
     end->cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
-    const int why = command_errno(program, search_path(program));
+    struct err no_image = { "" };
+    const int why = !program->image        ? command_errno(program, search_path(program))
+                    : program->image->root ? image_check(check, &no_image)
+                                           : 0; /* what the image has is known when it is unpacked */
+    if (program->image && !program->image->root)
+        image_source_check(check, &no_image);
     char sentence[SENTENCE_BYTES], printable[SENTENCE_BYTES];
-    snprintf(sentence, sizeof sentence, "program.command[0]: '%.200s' cannot be executed: %s", program->command[0],
-             strerror(why));
+    if (*no_image.msg)
+        put_problem(emitter, no_image.msg);
+    snprintf(sentence, sizeof sentence, "program.command[0]: '%.200s' cannot be executed%s: %s", program->command[0],
+             program->image ? " in the image" : "", strerror(why));
     utf8_copy_printable(sentence, printable, sizeof printable);
     if (why)
         put_problem(emitter, printable);

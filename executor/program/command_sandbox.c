@@ -14,6 +14,11 @@ status_t command_sandbox_open(const Trainyard__V1__WorkerStart *start, const str
     const struct job_roots_given given = { start->data_roots,         start->n_data_roots, start->checkpoint_roots,
                                            start->n_checkpoint_roots, start->data_except,  start->n_data_except };
     job_sandbox_init(s, &given, start->sandbox);
+    if (paths->image >= 0) {
+        s->policy.only_grants = true;
+        job_sandbox_grant_data(s, &given);
+        sandbox_grant(&s->policy, scratch->temporary, SANDBOX_WRITE); /* it is /tmp, too */
+    }
     s->policy.abstract_sockets = s->policy.gpus && start->attempt->world_size > 1;
     s->policy.terminals = true;
     sandbox_grant(&s->policy, scratch->directory, SANDBOX_WRITE);

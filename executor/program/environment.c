@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/cleanup.h"
+#include "executor/program/image.h"
 #include "executor/program/launcher.h"
 #include "executor/worker/user.h"
 
@@ -32,21 +33,41 @@ static void put(struct list *l, const char *name, const char *value) {
     l->items[l->n] = NULL;
 }
 
+static void take_out(struct list *l, const char *name) {
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < l->n; i++)
+        if (strncmp(l->items[i], name, n) == 0 && l->items[i][n] == '=') {
+            free(l->items[i]);
+            l->items[i] = l->items[--l->n];
+            l->items[l->n] = NULL;
+            return;
+        }
+}
+
 static void put_number(struct list *l, const char *name, int64_t value) {
     char text[24];
     snprintf(text, sizeof text, "%" PRId64, value);
     put(l, name, text);
 }
 
+/* NAME=value */
+static void put_text(struct list *l, const char *text) {
+    CLEANUP(freep) char *name = alloc_copy_text(text);
+    char *value = strchr(name, '=');
+    if (!value)
+        return;
+    *value = '\0';
+    put(l, name, value + 1);
+}
+
 static void put_own(struct list *l) {
-    for (char **at = environ; *at; at++) {
-        char *name = alloc_copy_text(*at), *value = strchr(name, '=');
-        if (value) {
-            *value = '\0';
-            put(l, name, value + 1);
-        }
-        free(name);
-    }
+    for (char **at = environ; *at; at++)
+        put_text(l, *at);
+}
+
+static void put_texts(struct list *l, const char *texts) {
+    for (; texts && *texts; texts += strlen(texts) + 1)
+        put_text(l, texts);
 }
 
 static void put_secret(struct list *l, const Trainyard__V1__AttemptSecret *secret) {
@@ -105,11 +126,7 @@ static void put_torchrun(struct list *l, const Trainyard__V1__WorkerStart *start
 }
 
 static const char *value_of(const struct list *l, const char *name) {
-    const size_t n = strlen(name);
-    for (size_t i = 0; i < l->n; i++)
-        if (strncmp(l->items[i], name, n) == 0 && l->items[i][n] == '=')
-            return l->items[i] + n + 1;
-    return NULL;
+    return l->n > 0 ? environment_value(l->items, name) : NULL;
 }
 
 static bool has(const struct list *l, const char *name) { return value_of(l, name) != NULL; }
@@ -131,6 +148,14 @@ static void put_tracking(struct list *l, const struct tracking *tracking) {
     for (size_t i = 0; i < n; i++)
         if (put_it[i])
             put(l, all[i].name, all[i].value);
+}
+
+/* All processes of a host would use NCCL's default port, and the first of them would answer for its job alone. */
+static void put_nccl(struct list *l, int port) {
+    char address[32];
+    snprintf(address, sizeof address, "localhost:%d", port);
+    if (port > 0 && !has(l, "NCCL_RAS_ADDR"))
+        put(l, "NCCL_RAS_ADDR", address);
 }
 
 /* A proxy of the user's cannot reach the rank's server. Of the two names, a client reads the one that is set. */
@@ -155,6 +180,18 @@ static void put_python(struct list *l, const char *environment) {
     CLEANUP(freep) char *path = alloc_format("%s/bin:%s", environment, search ? search : "/usr/bin:/bin");
     put(l, "PATH", path);
     put(l, "VIRTUAL_ENV", environment);
+}
+
+/* The driver's libraries come before those of the image, which are for another version of the kernel's module. */
+static void put_image_gpus(struct list *l) {
+    const char *gpus = value_of(l, "CUDA_VISIBLE_DEVICES"), *old = value_of(l, "LD_LIBRARY_PATH");
+    if (!gpus || !*gpus)
+        return;
+    CLEANUP(freep)
+    char *libraries = alloc_format(CONTAINER_GPU_LIBRARIES "%s%s", old && *old ? ":" : "", old ? old : "");
+    CLEANUP(freep) char *path = alloc_format("%s:" CONTAINER_GPU_PROGRAMS, value_of(l, "PATH"));
+    put(l, "LD_LIBRARY_PATH", libraries);
+    put(l, "PATH", path);
 }
 
 static bool given_by_spec(const Trainyard__V1__JobSpec *spec, const char *name) {
@@ -202,13 +239,18 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     struct list l = { alloc_zeroed(1, sizeof(char *)), 0 };
     put_own(&l);
     put(&l, "PYTHONFAULTHANDLER", "1");
-    if (start->sandbox) /* the executor's cannot be written to */
+    if (start->sandbox || paths->image >= 0) /* the executor's cannot be written to */
         put(&l, "TMPDIR", scratch->temporary);
-    if (user_group_is_private()) {
-        put(&l, "HOME", scratch->directory); /* no database of the host names the user */
+    if (paths->image >= 0) {
+        put(&l, "PATH", IMAGE_PATH);
+        take_out(&l, "LD_LIBRARY_PATH"); /* the folders of --library-path are not in the image */
+    }
+    if (user_group_is_private() || paths->image >= 0) {
+        put(&l, "HOME", scratch->directory); /* no database of the host, or of the image, names the user */
         put(&l, "LOGNAME", "job");
         put(&l, "USER", "job");
     }
+    put_texts(&l, paths->image_variables);
     for (size_t i = 0; i < spec->program->n_environment; i++)
         put(&l, spec->program->environment[i]->key, spec->program->environment[i]->value);
     for (size_t i = 0; i < start->attempt->n_secrets; i++)
@@ -225,10 +267,13 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "TORCHELASTIC_ERROR_FILE", scratch->error_file);
     put(&l, "TRAINYARD_METRICS", scratch->metrics);
     put(&l, "TRAINYARD_WORK", scratch->work);
+    put_nccl(&l, paths->nccl_port);
     put_tracking(&l, tracking);
     put_no_proxy(&l);
     if (paths->python)
         put_python(&l, paths->python);
+    if (paths->image >= 0)
+        put_image_gpus(&l);
     if (paths->code)
         put(&l, "TRAINYARD_CODE", paths->code);
     if (paths->stop)
@@ -236,6 +281,14 @@ char **environment_new(const Trainyard__V1__WorkerStart *start, const struct pla
     put(&l, "TRAINYARD_CHECKPOINTS", paths->checkpoints ? paths->checkpoints : "");
     put(&l, "TRAINYARD_RESUME", paths->resume ? paths->resume : "");
     return l.items;
+}
+
+const char *environment_value(char *const *environment, const char *name) {
+    const size_t n = strlen(name);
+    for (char *const *at = environment; *at; at++)
+        if (strncmp(*at, name, n) == 0 && (*at)[n] == '=')
+            return *at + n + 1;
+    return NULL;
 }
 
 char **environment_free(char **environment) {

@@ -10,6 +10,7 @@
 #include "api/codec/frame.h"
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "executor/container/container.h"
 #include "executor/program/rank.h"
 #include "executor/program/redact_record.h"
 #include "executor/worker/exit_code.h"
@@ -35,8 +36,14 @@ static const char usage[] =
     "\n"
     "One rank of a job with a program: starts the command of its spec. trainyard-executor starts it, with commands on\n"
     "descriptor 3 and records on 4.\n"
-    "With --user or --job-user, which comes first, it becomes that user before it does anything else, without any\n"
-    "privilege. With --job-user the command does not have the group GID, unless the job is a fork.\n";
+    "\n"
+    "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
+    "  --user NAME            becomes this user before anything else, without any privilege; comes first\n"
+    "  --job-user UID:GID[:GID]...\n"
+    "                         the same with numbers: the user, its group and further groups; unless the job is a "
+    "fork,\n"
+    "                         its command does not have the group GID\n"
+    "  --help, --version\n";
 
 /* The pid that was given; 0 after a usage, -1 for bad arguments. */
 static long arguments_parse(int argc, char **argv) {
@@ -145,6 +152,9 @@ static void signals_block(void) {
 int main(int argc, char **argv) {
     struct program_end end = { .cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL,
                                .scratch = { .lock = -1, .fifo = -1 } };
+    const int helped = container_helper_run(argc, argv);
+    if (helped >= 0)
+        return helped;
     if (user_option_take(&argc, argv, true, &end.why) != ST_OK) {
         fprintf(stderr, "trainyard-program: --user: %s\n", end.why.msg);
         return 2;

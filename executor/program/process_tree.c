@@ -2,7 +2,7 @@
  * that closes at exec reports why exec failed. Between fork and exec no function runs that takes a lock, since another
  * thread may have held it at the fork.
  *
- * The sandbox is entered after all that this process itself needs, and before exec.
+ * The container and then the sandbox are entered after all that this process itself needs, and before exec.
  *
  * To kill all descendants, SIGKILL goes to the command's process group and to every child. The children of a killed
  * child become children of this process, which is a subreaper, so the step repeats until none is left. */
@@ -29,7 +29,29 @@ enum { KILL_MS = 10000, KILL_PAUSE_MS = 5 };
 struct start_failure {
     int why; /* errno */
     bool by_sandbox;
+    const char *container_step; /* in memory that both processes have; NULL: it was not the container */
 };
+
+/* What the container has in place of the host's files. errno. */
+static int sandbox_enter(const struct process_tree_command *c) {
+    const char *path;
+    int why = c->container ? sandbox_grant_here(c->sandbox, "/", SANDBOX_LIST) : 0;
+    for (size_t i = 0; c->container && why == 0 && (path = container_readable(c->container, i)); i++)
+        why = sandbox_grant_here(c->sandbox, path, SANDBOX_READ);
+    return why ? why : sandbox_apply(c->sandbox);
+}
+
+/* A new namespace may clear the death signal. */
+static bool container_step(const struct process_tree_command *c, struct start_failure *ret) {
+    if (!c->container)
+        return true;
+    errno = container_enter(c->container, &ret->container_step);
+    if (errno)
+        return false;
+    ret->container_step = NULL;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    return true;
+}
 
 /* In the child. Writes the step that failed to `report`. */
 static void exec_command(const struct process_tree_command *c, const int outputs[2], pid_t parent, int report) {
@@ -41,12 +63,12 @@ static void exec_command(const struct process_tree_command *c, const int outputs
     const int why_left = errno;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     errno = why_left;
-    if (left && getppid() == parent && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && dup2(outputs[0], 1) == 1 &&
-        dup2(outputs[1], 2) == 2 && chdir(c->directory) == 0) {
+    if (left && setsid() >= 0 && null >= 0 && dup2(null, 0) == 0 && dup2(outputs[0], 1) == 1 &&
+        dup2(outputs[1], 2) == 2 && container_step(c, &failure) && getppid() == parent && chdir(c->directory) == 0) {
         sigprocmask(SIG_SETMASK, &none, NULL);
         signal(SIGPIPE, SIG_DFL);
         environ = c->variables; /* execvp searches the PATH of this process */
-        errno = sandbox_apply(c->sandbox);
+        errno = sandbox_enter(c);
         failure.by_sandbox = errno != 0;
         if (!failure.by_sandbox)
             execvp(c->argv[0], c->argv);
@@ -77,6 +99,8 @@ status_t process_tree_start(struct process_tree *tree, const struct process_tree
         waitpid(pid, NULL, 0);
         if (failure.by_sandbox)
             return err_set(e, ST_INTERNAL, "the command cannot be started in a sandbox: %s", strerror(failure.why));
+        if (failure.container_step)
+            return err_prefix(e, container_failure(failure.container_step, failure.why, e), "program.image: ");
         return err_set(e, ST_FAILED_PRECONDITION, "program.command: '%.120s' cannot be executed: %s", command->argv[0],
                        strerror(failure.why));
     }

@@ -11,6 +11,7 @@
 #define EXECUTOR_PROGRAM_PROCESS_TREE_H
 
 #include "base/status.h"
+#include "executor/container/container.h"
 #include "executor/sandbox/sandbox.h"
 
 #include <stdbool.h>
@@ -24,7 +25,8 @@ struct process_tree {
 
 /* argv and variables end with NULL. argv[0] is searched in the PATH of `variables`. */
 struct process_tree_command {
-    const char *directory; /* the working directory */
+    const struct container *container; /* which the command enters first; NULL: none */
+    const char *directory;             /* the working directory */
     char *const *argv;
     char **variables;
     const struct sandbox *sandbox; /* which the command and its descendants cannot leave; NULL: none */
@@ -33,7 +35,7 @@ struct process_tree_command {
 
 /* outputs: descriptors above 2 that become stdout and stderr. The command leads a session of its own, reads nothing
  * from stdin, and is killed when the calling process ends. FAILED_PRECONDITION with the reason if the command cannot be
- * executed, INTERNAL if the sandbox cannot be entered. */
+ * executed or the container not be entered, INTERNAL if the sandbox cannot be entered. */
 MUST_CHECK status_t process_tree_start(struct process_tree *tree, const struct process_tree_command *command,
                                        const int outputs[2], struct err *e);
 

@@ -16,7 +16,7 @@ void python_environment_done(struct python_environment *p) {
 }
 
 bool python_environment_is_missing(const struct python_environment *p, const Trainyard__V1__ProgramSpec *program) {
-    return program->python && !p->last;
+    return (program->python || (program->image && !program->image->root)) && !p->last;
 }
 
 Trainyard__V1__WorkerEnd__Cause python_environment_cause(const struct python_environment *p) {

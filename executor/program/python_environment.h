@@ -1,4 +1,5 @@
-/* The Python environment of a program, as the agent reports it to a rank. */
+/* The Python environment of a program, or its image if a host must fetch or unpack it, as the agent reports it to a
+ * rank. */
 #ifndef EXECUTOR_PROGRAM_PYTHON_ENVIRONMENT_H
 #define EXECUTOR_PROGRAM_PYTHON_ENVIRONMENT_H
 

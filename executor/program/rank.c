@@ -24,6 +24,7 @@
 #include "executor/program/command_sandbox.h"
 #include "executor/program/environment.h"
 #include "executor/program/failure.h"
+#include "executor/program/image.h"
 #include "executor/program/launcher.h"
 #include "executor/program/rank_state.h"
 #include "executor/program/redact_record.h"
@@ -153,8 +154,7 @@ static void wait_once(struct rank *r) {
                           { .fd = takes ? checkpoints_fd(r->checkpoints) : -1, .events = POLLIN },
                           { .fd = r->tree.group ? tracking_files_fd(r->tracking) : -1, .events = POLLIN } };
     emitter_progress(r->emitter);
-    if (r->stop_step.fd >= 0)
-        stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
+    rank_stop_step_sample(r);
     if (r->choosing)
         rank_stop_step_send(r);
     rank_stop_step_wait(r);
@@ -246,25 +246,83 @@ static status_t environment_wait(struct rank *r, struct err *e) {
 /* The checkpoint of a fork's origin is another user's: only the group can read it. */
 static bool reads_another_job(const Trainyard__V1__AttemptStart *at) { return at->forked && *at->resume_directory; }
 
+/* For NCCL's reports on all ranks, if the command has a GPU: free now, and most likely when NCCL binds it. 0: none. */
+static int nccl_port(const struct rank *r) {
+    const char *gpu = getenv("CUDA_VISIBLE_DEVICES");
+    struct reserved_port port = { .fd = -1 };
+    if ((!gpu || !*gpu) && !*r->place.gpus)
+        return 0;
+    const int found = rendezvous_reserve_port(&port, NULL) == ST_OK ? port.port : 0;
+    closep(&port.fd);
+    return found;
+}
+
+static void nccl_address_keep(struct rank *r, char *const *environment) {
+    const char *address = environment_value(environment, "NCCL_RAS_ADDR");
+    if (r->start->rank == 0 && address)
+        snprintf(r->nccl_address, sizeof r->nccl_address, "%s", address);
+}
+
+/* ret: -1 without an image. */
+static status_t image_open(const struct rank *r, int *ret, char **ret_variables, struct err *e) {
+    const Trainyard__V1__WorkerStart *s = r->start;
+    const struct job_roots_given given = { s->data_roots,         s->n_data_roots, s->checkpoint_roots,
+                                           s->n_checkpoint_roots, s->data_except,  s->n_data_except };
+    const Trainyard__V1__ImageSpec *image = s->attempt->spec->program->image;
+    if (!image)
+        return ST_OK;
+    return image->root ? image_root_open(image, &given, ret, e)
+                       : image_unpacked_open(python_environment_path(&r->python), ret, ret_variables, e);
+}
+
+/* A root folder may be another one on another host. */
+static status_t image_command_find(struct rank *r, int image, char *const *environment, struct err *e) {
+    const Trainyard__V1__ProgramSpec *program = r->start->attempt->spec->program;
+    const char *name = program->command[0], *search = environment_value(environment, "PATH");
+    if (!program->image || program->image->root || strchr(name, '/'))
+        return ST_OK;
+    const int why = image_command_errno(image, name, search ? search : "");
+    r->lacks_command = why != 0;
+    return why == 0 ? ST_OK
+                    : err_set(e, ST_FAILED_PRECONDITION,
+                              "program.command: '%.120s' cannot be executed in the image: %s", name, strerror(why));
+}
+
 static status_t command_start(struct rank *r, struct err *e) {
     const Trainyard__V1__ProgramSpec *program = r->start->attempt->spec->program;
+    CLEANUP(closep) int image = -1;
+    CLEANUP(freep) char *image_variables = NULL;
+    TRY(image_open(r, &image, &image_variables, e));
     char **argv = alloc_zeroed(program->n_command + 1, sizeof *argv); /* ends with NULL */
     memcpy(argv, program->command, program->n_command * sizeof *argv);
     const struct program_paths paths = { .code = code_folder(&r->code),
-                                         .python = python_environment_path(&r->python),
+                                         .python = program->image ? NULL : python_environment_path(&r->python),
                                          .stop = r->stop_step.fd >= 0 ? r->stop_step.path : NULL,
                                          .checkpoints = checkpoints_folder(r->checkpoints),
-                                         .resume = checkpoints_resume(r->checkpoints) };
+                                         .resume = checkpoints_resume(r->checkpoints),
+                                         .nccl_port = nccl_port(r),
+                                         .image_variables = image_variables,
+                                         .image = image };
     tracking_folder(r->tracking, checkpoints_job_folder(r->checkpoints), r->start->attempt->attempt, r->start->rank);
     char **environment = environment_new(r->start, &r->place, &r->scratch, r->tracking, &paths);
+    nccl_address_keep(r, environment);
     secrets_wipe(r->start->attempt);
     CLEANUP(sandbox_closep) struct sandbox *sandbox = NULL;
-    status_t st = command_sandbox_open(r->start, &r->scratch, &paths, &sandbox, e);
+    CLEANUP(container_closep) struct container *container = NULL;
+    status_t st = image_command_find(r, image, environment, e);
+    if (st == ST_OK)
+        st = image_container_open(r->start, image, reads_another_job(r->start->attempt) ? getegid() : getgid(),
+                                  &r->scratch, &paths, &container, e);
+    if (container && container_gpu_problem(container))
+        rank_put_notice(r, "gpu_libraries", container_gpu_problem(container));
+    if (st == ST_OK)
+        st = command_sandbox_open(r->start, &r->scratch, &paths, &sandbox, e);
     if (st == ST_OK)
         st = output_open(r->redactor, &r->output, e);
     if (st == ST_OK) {
         const int outputs[] = { output_command_end(r->output, 1), output_command_end(r->output, 2) };
-        const struct process_tree_command command = { .directory = paths.code ? paths.code : r->scratch.work,
+        const struct process_tree_command command = { .container = container,
+                                                      .directory = paths.code ? paths.code : r->scratch.work,
                                                       .argv = argv,
                                                       .variables = environment,
                                                       .sandbox = sandbox,
@@ -358,6 +416,8 @@ static void end_fail(struct rank *r, struct program_end *end) {
         end_describe(r, end);
     else if (python_environment_status(&r->python, NULL) != ST_OK)
         end->cause = python_environment_cause(&r->python);
+    else if (r->lacks_command)
+        end->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC;
     else
         end->cause = code_cause(&r->code, r->start->attempt->spec->program);
 }

@@ -24,7 +24,7 @@
 #include <stdint.h>
 #include <trainyard/v1/worker.pb-c.h>
 
-enum { RANK_REASON_BYTES = 240, RANK_LATE = 16 };
+enum { RANK_REASON_BYTES = 240, RANK_NCCL_BYTES = 80, RANK_LATE = 16 };
 
 /* Stored, and reported at that time. */
 struct late_checkpoint {
@@ -54,13 +54,15 @@ struct rank {
     struct code code;
     struct python_environment python;
     struct place place;
+    char nccl_address[RANK_NCCL_BYTES]; /* rank 0: where its NCCL reports on all ranks; else "" */
     struct checkpoints *checkpoints;
     struct checkpoints_event began; /* CHECKPOINTS_READY or CHECKPOINTS_FAILED; else the rank still prepares */
     bool checkpoints_over;
     struct late_checkpoint late[RANK_LATE]; /* the oldest first */
     size_t n_late;
     bool stopped, measured, agent_gone;
-    struct err raised; /* by the command before the stop; empty: nothing */
+    bool lacks_command; /* the image, which is the same on all hosts, has no such command */
+    struct err raised;  /* by the command before the stop; empty: nothing */
     char reason[RANK_REASON_BYTES];
     deadline_ms_t kill_at;
     int64_t started_ms;
@@ -99,6 +101,8 @@ void rank_stop_at_once(struct rank *r, const char *reason);
 void rank_stop_handle(struct rank *r, const Trainyard__V1__WorkerStop *command);
 void rank_stop_step_handle(struct rank *r, int64_t step);
 void rank_stop_for_stacks(struct rank *r);
+/* Notes the step that the program has finished. */
+void rank_stop_step_sample(struct rank *r);
 /* Chooses and sends the stop step, if rank 0 knows enough for it. Called again while r->choosing. */
 void rank_stop_step_send(struct rank *r);
 /* Gives up waiting for the stop step when its time is over. */

@@ -34,6 +34,11 @@ void rank_stop_at_once(struct rank *r, const char *reason) {
     process_tree_signal(&r->tree, SIGTERM);
 }
 
+void rank_stop_step_sample(struct rank *r) {
+    if (r->stop_step.fd >= 0)
+        stop_step_sample(&r->stop_step, r->measured ? r->step : -1, clock_mono_ms());
+}
+
 /* Rank 0 has no step if its command does not run. */
 void rank_stop_step_send(struct rank *r) {
     Trainyard__V1__StopStep step = TRAINYARD__V1__STOP_STEP__INIT;
@@ -65,6 +70,7 @@ void rank_stop_handle(struct rank *r, const Trainyard__V1__WorkerStop *command) 
     } else {
         rank_stop_at_once(r, command->reason);
     }
+    rank_stop_step_sample(r); /* the first step may be newer than the last look */
     if (r->choosing)
         rank_stop_step_send(r);
 }
@@ -92,5 +98,5 @@ void rank_stop_step_handle(struct rank *r, int64_t step) {
 /* The collection ends the command. The stop order follows, and may come later than the command's end. */
 void rank_stop_for_stacks(struct rank *r) {
     stop_note(r, "no rank made progress");
-    stacks_collect(r->output, r->emitter);
+    stacks_collect(r->output, r->emitter, r->nccl_address);
 }

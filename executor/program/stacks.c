@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/utf8.h"
+#include "executor/program/nccl_status.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -201,11 +202,12 @@ static void process_abort(pid_t pid, struct output *output, deadline_ms_t all_un
     output_flush(output, FLUSH_MS);
 }
 
-void stacks_collect(struct output *output, struct emitter *emitter) {
+void stacks_collect(struct output *output, struct emitter *emitter, const char *nccl_address) {
     pid_t list[PROCESSES];
+    log_of_stacks.emitter = emitter;
+    nccl_status_collect(nccl_address, put, &log_of_stacks);
     const deadline_ms_t until = deadline_in(ALL_MS);
     const int n = processes_find(list);
-    log_of_stacks.emitter = emitter;
     processes_put_all(&(struct processes){ list, n, until });
     output_divert(output, put, &log_of_stacks);
     for (int i = 0; i < n && clock_mono_ms() < until; i++)

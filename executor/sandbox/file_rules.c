@@ -225,7 +225,8 @@ static status_t devices_grant(struct walk *w, bool gpus, bool terminals, struct 
 }
 
 static status_t rules_add(struct walk *w, const struct sandbox_policy *p, struct err *e) {
-    TRY(walk(w, "/", w->rights.read, 0, e));
+    if (!p->only_grants)
+        TRY(walk(w, "/", w->rights.read, 0, e));
     TRY(devices_grant(w, p->gpus, p->terminals, e));
     for (size_t i = 0; i < p->n_grants; i++)
         TRY(grant(w, &p->grants[i], e));

@@ -7,14 +7,18 @@
 #include "base/privileges.h"
 #include "executor/sandbox/file_rules.h"
 #include "executor/sandbox/host_support.h"
+#include "executor/sandbox/landlock_rights.h"
 #include "executor/sandbox/system_calls.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
 #include <linux/filter.h>
+#include <linux/landlock.h>
 #include <linux/seccomp.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -24,7 +28,8 @@ static const uint64_t KEPT = PRIVILEGE(CAP_CHOWN) | PRIVILEGE(CAP_DAC_OVERRIDE) 
                              PRIVILEGE(CAP_SETUID) | PRIVILEGE(CAP_NET_BIND_SERVICE) | PRIVILEGE(CAP_IPC_LOCK);
 
 struct sandbox {
-    int ruleset;              /* -1: none */
+    int ruleset; /* -1: none */
+    struct landlock_rights rights;
     struct sock_fprog filter; /* len 0: none */
 };
 
@@ -58,6 +63,7 @@ status_t sandbox_open(const struct sandbox_policy *policy, struct sandbox **ret,
     CLEANUP(sandbox_closep) struct sandbox *s = alloc_zeroed(1, sizeof *s);
     const int abi = policy->no_files ? 0 : landlock_abi();
     s->ruleset = -1;
+    s->rights = landlock_rights_of(abi);
     if (abi > 0)
         TRY(file_rules_open(policy, abi, &s->ruleset, e));
     if (host_has_seccomp())
@@ -73,6 +79,26 @@ struct sandbox *sandbox_close(struct sandbox *s) {
     free(s->filter.filter);
     free(s);
     return NULL;
+}
+
+int sandbox_grant_here(const struct sandbox *s, const char *path, enum sandbox_right right) {
+    struct stat st;
+    if (!s || s->ruleset < 0)
+        return 0;
+    const int fd = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : errno;
+    const uint64_t rights = right == SANDBOX_READ    ? s->rights.read
+                            : right == SANDBOX_WRITE ? s->rights.write
+                                                     : s->rights.list;
+    int why = fstat(fd, &st) < 0 ? errno : 0;
+    struct landlock_path_beneath_attr rule = { .allowed_access = S_ISDIR(st.st_mode) ? rights : rights & s->rights.file,
+                                               .parent_fd = fd };
+    if (why == 0 && !S_ISLNK(st.st_mode) && rule.allowed_access &&
+        syscall(SYS_landlock_add_rule, s->ruleset, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0 && errno != EBADFD)
+        why = errno;
+    close(fd);
+    return why;
 }
 
 int sandbox_apply(const struct sandbox *s) {

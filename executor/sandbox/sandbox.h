@@ -66,6 +66,7 @@ struct sandbox_policy {
     bool terminals;        /* also /dev/ptmx and /dev/pts: pseudo-terminals, those of other processes of its user too */
     bool abstract_sockets; /* may use those of processes outside: NCCL's ranks of one host do */
     bool no_files;         /* no Landlock: everything that the user of the process may */
+    bool only_grants;      /* of the host's files, nothing beside the grants: the process gets other files */
 };
 
 /* False: the policy is full. A NULL or empty path is left out. */
@@ -73,14 +74,18 @@ bool sandbox_grant(struct sandbox_policy *p, const char *path, enum sandbox_righ
 bool sandbox_hide(struct sandbox_policy *p, const char *path);
 bool sandbox_list(struct sandbox_policy *p, const char *path);
 
-/* All that is outside of /dev can be read, and the usual files of /dev, /dev/shm among them, can be read and written;
- * the policy hides and grants more. What the host lacks (host_support.h) is left out. RESOURCE_EXHAUSTED: more than
- * SANDBOX_RULES entries beside the paths to what is hidden. FAILED_PRECONDITION: a folder on such a path can be entered
- * by this user but not listed. Other errors: of files and of libseccomp. */
+/* All that is outside of /dev can be read (but with only_grants), and the usual files of /dev, /dev/shm among them, can
+ * be read and written; the policy hides and grants more. What the host lacks (host_support.h) is left out.
+ * RESOURCE_EXHAUSTED: more than SANDBOX_RULES entries beside the paths to what is hidden. FAILED_PRECONDITION: a folder
+ * on such a path can be entered by this user but not listed. Other errors: of files and of libseccomp. */
 struct sandbox;
 MUST_CHECK status_t sandbox_open(const struct sandbox_policy *policy, struct sandbox **ret, struct err *e);
 struct sandbox *sandbox_close(struct sandbox *s);
 CLEANUP_DEFINE(struct sandbox *, sandbox_close)
+
+/* Between fork and sandbox_apply, which it resembles: grants a path of the files that the process has now. 0, or errno.
+ * NULL, or a path that does not exist or is a symbolic link: nothing. */
+int sandbox_grant_here(const struct sandbox *s, const char *path, enum sandbox_right right);
 
 /* 0, or errno. After an error the process may be restricted in part: it must end. NULL: nothing is restricted. */
 int sandbox_apply(const struct sandbox *s);

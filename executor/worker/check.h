@@ -1,5 +1,6 @@
 /* Checks whether a job could run on this host, without running it: opens its data and reads samples, reads the headers
  * of the weights that the job begins with, plans its ranks, and checks the folder of its checkpoints. Writes nothing.
+ * Remote data are not read.
  *
  *     TRY(check_spec(&request, &sink, e));        // reports each part and each problem when it reaches it
  *
@@ -39,6 +40,7 @@ struct check_sink {
     /* of_host: another host may not have it. */
     void (*problem)(void *ctx, const char *text, bool of_host);
     void (*plan)(void *ctx, const Trainyard__V1__Plan *plan); /* at most once */
+    void (*unchecked)(void *ctx, const char *text);           /* what is not checked, and why; at most once */
 };
 
 MUST_CHECK status_t check_spec(const struct check_request *request, const struct check_sink *sink, struct err *e);

@@ -44,7 +44,7 @@ static void field_of(const Trainyard__V1__DataSpec *data, const char *sentence, 
     for (unsigned i = 0; m && i < m->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &m->descriptor->fields[i];
         size_t n = 1;
-        if (f->type != PROTOBUF_C_TYPE_STRING)
+        if (f->type != PROTOBUF_C_TYPE_STRING || (field_has_presence(f) && !field_is_set(m, f)))
             continue;
         char *const *uris = field_is_repeated(f) ? field_elements(m, f, &n) : field_value(m, f);
         for (size_t u = 0; u < n; u++) {
@@ -110,20 +110,4 @@ status_t check_data(struct check *k, const struct engine_config *c, struct sourc
     if (k->n_problems == before)
         *ret = take_ptr(&source);
     return ST_OK;
-}
-
-/* ---- without data ---- */
-
-enum { ASSUMED_VOCABULARY = 256, ASSUMED_SIDE = 32, ASSUMED_PATCHES = 8 };
-
-struct model_data check_data_assumed(const struct engine_config *c) {
-    const enum model_samples samples = c->model.kind->samples;
-    const int vocabulary = model_vocabulary(&c->model), *patch = model_int(&c->model, "patch");
-    const int *size = data_int(&c->data, "size"), *channels = data_int(&c->data, "channels");
-    if (samples == MODEL_TOKENS)
-        return (struct model_data){ .vocabulary = vocabulary ? vocabulary : ASSUMED_VOCABULARY };
-    const int side = size && *size ? *size : patch ? ASSUMED_PATCHES * *patch : ASSUMED_SIDE;
-    return (struct model_data){
-        .classes = samples == MODEL_LABELLED_IMAGES, .channels = channels ? *channels : 1, .height = side, .width = side
-    };
 }

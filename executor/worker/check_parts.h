@@ -12,6 +12,7 @@ struct check {
     const struct check_request *request;
     const struct check_sink *sink;
     int n_problems; /* reported */
+    bool remote;    /* some of the data are no files of this host */
 };
 
 void check_part(const struct check *k, const char *part);
@@ -22,11 +23,8 @@ MUST_CHECK status_t check_judge(struct check *k, status_t st, const struct err *
 /* check_data.c: opens the data of the configuration and reads some samples of each part. *ret stays NULL after a
  * problem. */
 MUST_CHECK status_t check_data(struct check *k, const struct engine_config *c, struct source **ret, struct err *e);
-/* The shape of data that this host cannot open: what the spec gives, otherwise a shape that the model accepts. */
-struct model_data check_data_assumed(const struct engine_config *c);
-
 /* check_origin.c: the weights or the state that the job begins with, against its model, which is resolved by the data
- * (and against that data: its digest). */
+ * (and against that data: its digest; "": it is not known). */
 MUST_CHECK status_t check_origin(struct check *k, const struct engine_config *c, const struct graph *graph,
                                  const char *data_sha256, struct err *e);
 

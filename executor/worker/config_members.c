@@ -2,6 +2,7 @@
  * optimizer, a data kind and a learning rate. Each member comes from the field of the same name in the spec's message.
  * A field that the message does not set leaves 0: the data decides it. */
 #include "api/codec/message.h"
+#include "api/spec/data_uri.h"
 #include "engine/data/source_kind.h"
 #include "executor/worker/config_parts.h"
 
@@ -59,15 +60,16 @@ static status_t fill_files(const struct member *to, const ProtobufCMessage *msg,
                            const char *field, const struct filling *with, char *ret, struct err *e) {
     size_t n;
     char *const *uris = field_elements(msg, f, &n);
-    *(int *)(void *)(ret + to->count_at) = (int)n;
-    return config_path_list(with->paths, field, uris, n, with->roots, (const char *const **)(void *)(ret + to->at), e);
+    return config_path_list(with->paths, field, uris, n, with->roots, (const char *const **)(void *)(ret + to->at),
+                            (int *)(void *)(ret + to->count_at), e);
 }
 
 static status_t fill_path(const struct member *to, const char *text, const char *field, const struct filling *with,
                           const char **ret, struct err *e) {
     *ret = text;
-    return strncmp(text, "file:", 5) == 0 ? config_path(with->paths, field, text, to->path, with->roots, ret, e)
-                                          : ST_OK;
+    if (strncmp(text, "file:", 5) != 0 && !data_uri_is_remote(text))
+        return ST_OK;
+    return config_path(with->paths, field, text, to->path, with->roots, ret, e);
 }
 
 /* path: the message's own, for errors. */
@@ -89,6 +91,7 @@ static status_t fill_member(const struct member *to, const ProtobufCMessage *msg
     case MEMBER_TYPE_INT64: *(int64_t *)at = *(const int64_t *)from; break;
     case MEMBER_TYPE_REAL: *(double *)at = *(const double *)from; break;
     case MEMBER_TYPE_BOOL: *(bool *)at = *(const protobuf_c_boolean *)from; break;
+    case MEMBER_TYPE_TEXT: *(const char **)at = *(char *const *)from; break;
     case MEMBER_TYPE_PATH: return fill_path(to, *(char *const *)from, field, with, at, e);
     default: return config_choice(field, *(char *const *)from, to->choices, at, e);
     }
@@ -128,7 +131,7 @@ status_t config_data(struct engine_config *c, const Trainyard__V1__DataSpec *dat
     const ProtobufCFieldDescriptor *f = chosen_kind(data ? &data->base : NULL);
     const struct data_kind *kind = f ? data_kind_find(f->name) : NULL;
     const struct filling with = { .paths = p, .roots = roots };
-    c->data = (struct data_config){ .kind = kind, .roots = roots };
+    c->data = (struct data_config){ .kind = kind, .roots = p->copies ? p->copies->roots : roots };
     return kind ? fill(kind->members, kind->n_members, &data->base, f, "data", &with, c->data.settings, e)
                 : no_kind("data", f, e);
 }

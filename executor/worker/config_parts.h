@@ -10,16 +10,18 @@ struct config_paths {
     char **all;
     size_t n;
     struct config_judge *judge; /* NULL: the first path that is refused is an error */
+    const struct config_copies *copies;
 };
 void config_paths_done(struct config_paths *p);
 
-/* config_paths.c: the path behind a file:// URI, kept in p. Errors begin with the field. NOT_FOUND: it does not exist
- * or cannot be read; PERMISSION_DENIED: it may not be read, or the roots do not admit it; INVALID_ARGUMENT: it is of
- * another kind. */
+/* config_paths.c: the path behind a file:// URI, or of the copy that a remote URI names, kept in p. Errors begin with
+ * the field. NOT_FOUND: it does not exist or cannot be read; PERMISSION_DENIED: it may not be read, or the roots do not
+ * admit it; INVALID_ARGUMENT: it is of another kind. */
 MUST_CHECK status_t config_path(struct config_paths *p, const char *field, const char *uri, enum member_path kind,
                                 const struct roots *roots, const char **ret, struct err *e);
+/* The files that URIs name, which may be patterns. */
 MUST_CHECK status_t config_path_list(struct config_paths *p, const char *field, char *const *uris, size_t n,
-                                     const struct roots *roots, const char *const **ret, struct err *e);
+                                     const struct roots *roots, const char *const **ret, int *ret_n, struct err *e);
 
 /* The place of a spec's word in a list of choices, which ends with NULL. */
 MUST_CHECK status_t config_choice(const char *field, const char *word, const char *const *choices, int *ret,

@@ -41,11 +41,13 @@ static void fill_numbers(struct engine_train *t, const Trainyard__V1__TrainSpec 
     t->clip_value = spec->clip_value;
     t->loss_scale.initial = spec->loss_scale ? spec->loss_scale->initial : 0;
     t->loss_scale.growth_interval = spec->loss_scale ? spec->loss_scale->growth_interval : 0;
-    t->ema_decay = spec->ema ? spec->ema->decay : 0;
+    t->ema.decay = spec->ema ? spec->ema->decay : 0;
+    t->ema.evaluate = spec->ema && spec->ema->evaluate;
     t->skip_spikes.z_score = spec->skip_spikes ? spec->skip_spikes->z_score : 0;
     t->skip_spikes.window = spec->skip_spikes ? spec->skip_spikes->window : 0;
+    t->max_not_finite = spec->max_not_finite;
     t->eval.every = spec->eval ? spec->eval->every : 0;
-    t->eval.batches = spec->eval ? spec->eval->batches : 0;
+    t->eval.batches = spec->eval && spec->eval->_batches_case ? spec->eval->batches : 0;
 }
 
 status_t config_train(struct engine_config *c, const Trainyard__V1__TrainSpec *train, struct err *e) {

@@ -16,12 +16,13 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
 /* Between SIGTERM and the process's own end: the agent kills after two seconds. */
-enum { TERM_MS = 1500 };
+enum { TERM_MS = 1500, DATA_REPORTS_MAX = 4096 };
 
 struct control {
     int fd, signals, leave;
@@ -32,6 +33,9 @@ struct control {
     struct engine *engine;
     struct collective *collective;
     Trainyard__V1__WorkerCommand *rendezvous;
+    Trainyard__V1__WorkerCommand **data; /* reports that nobody has taken, oldest first */
+    size_t n_data;
+    bool data_ended; /* the last report has come, or more than can be kept */
     bool trains; /* all ranks have joined: there may be steps to keep */
     bool stopped, terminated;
     int threads; /* the newest order; 0 = none */
@@ -49,6 +53,17 @@ static void abort_rank(struct control *c) {
         collective_abort(c->collective, "this rank was asked to stop");
 }
 
+/* A rank that takes none keeps only a few. With the lock held; takes the command. */
+static void data_keep(struct control *c, Trainyard__V1__WorkerCommand *command) {
+    if (c->data_ended) {
+        trainyard__v1__worker_command__free_unpacked(command, NULL);
+        return;
+    }
+    c->data = alloc_grow(c->data, c->n_data, sizeof *c->data);
+    c->data[c->n_data++] = command;
+    c->data_ended = command->data->last || c->n_data == DATA_REPORTS_MAX;
+}
+
 static void command_take(struct control *c, Trainyard__V1__WorkerCommand *command) {
     pthread_mutex_lock(&c->lock);
     switch (command->command_case) {
@@ -57,6 +72,10 @@ static void command_take(struct control *c, Trainyard__V1__WorkerCommand *comman
             c->rendezvous = command;
             command = NULL;
         }
+        break;
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_DATA:
+        data_keep(c, command);
+        command = NULL;
         break;
     case TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECKPOINT_COMMITTED:
         if (c->engine)
@@ -171,6 +190,9 @@ struct control *control_close(struct control *c) {
     closep(&c->leave);
     if (c->rendezvous)
         trainyard__v1__worker_command__free_unpacked(c->rendezvous, NULL);
+    for (size_t i = 0; i < c->n_data; i++)
+        trainyard__v1__worker_command__free_unpacked(c->data[i], NULL);
+    free(c->data);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -212,6 +234,24 @@ status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1_
         st = err_set(e, ST_CANCELLED, "the rank was asked to stop before the rendezvous");
     else
         *ret = c->rendezvous ? c->rendezvous->rendezvous : NULL;
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e) {
+    struct timespec until = deadline_timespec(deadline_in(tick_ms));
+    status_t st = ST_OK;
+    *ret = NULL;
+    pthread_mutex_lock(&c->lock);
+    while (c->n_data == 0 && !c->stopped)
+        if (pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
+            break;
+    if (c->stopped) {
+        st = err_set(e, ST_CANCELLED, "the rank was asked to stop before its data were there");
+    } else if (c->n_data > 0) {
+        *ret = c->data[0];
+        memmove(c->data, c->data + 1, --c->n_data * sizeof *c->data);
+    }
     pthread_mutex_unlock(&c->lock);
     return st;
 }

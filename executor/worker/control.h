@@ -1,6 +1,7 @@
 /* Reads the agent's commands after the first one, in a thread of its own, until the process ends.
  *
  *   rendezvous            wakes control_rendezvous
+ *   data                  wakes control_data; after the last report they are dropped
  *   checkpoint_committed  is passed to the engine
  *   threads               is passed to the engine, for its next step
  *   stop                  asks the engine to stop at its next step; before all ranks have joined it acts as SIGTERM
@@ -40,6 +41,10 @@ void control_joined(struct control *c);
  * again. CANCELLED after a stop. */
 MUST_CHECK status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1__Rendezvous **ret,
                                        struct err *e);
+
+/* The next report about the job's data, which the caller frees. OK with NULL after tick_ms without one: call again.
+ * CANCELLED after a stop. */
+MUST_CHECK status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e);
 
 /* Whether a stop or SIGTERM has come, and why ("" when none was given). ret has n bytes. */
 bool control_stopped(struct control *c, char *ret, size_t n);

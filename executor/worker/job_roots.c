@@ -22,9 +22,24 @@ void job_roots_take(const struct job_roots_given *given, struct job_roots *ret) 
     ret->data = roots_of("--data-root of this executor", given->data, given->n_data, except, n);
     ret->checkpoints = roots_of("--checkpoint-root of this executor", given->checkpoints, given->n_checkpoints, except,
                                 n);
+    ret->copies = ret->data;
+    ret->copy_paths = NULL;
+}
+
+void job_roots_add_copies(struct job_roots *r, const char *folder) {
+    r->copies = r->data;
+    if (!*folder)
+        return;
+    r->copy_paths = alloc_zeroed(r->data.n + 1, sizeof *r->copy_paths);
+    for (size_t i = 0; i < r->data.n; i++)
+        r->copy_paths[i] = r->data.paths[i];
+    r->copy_paths[r->copies.n++] = folder;
+    r->copies.paths = r->copy_paths;
+    r->copies.opened = folder;
 }
 
 void job_roots_done(struct job_roots *r) {
+    free(r->copy_paths);
     free(r->except);
     *r = (struct job_roots){ 0 };
 }

@@ -9,7 +9,7 @@
 
 /* Every list of an agent's options has at most 64 paths (AGENT_PATHS_MAX). */
 enum { ORDER_PATHS = 64, OWN_PATHS = 32 };
-static_assert(2 * ORDER_PATHS + OWN_PATHS <= SANDBOX_GRANTS && 2 * ORDER_PATHS + OWN_PATHS <= SANDBOX_HIDDEN,
+static_assert(3 * ORDER_PATHS + OWN_PATHS <= SANDBOX_GRANTS && 2 * ORDER_PATHS + OWN_PATHS <= SANDBOX_HIDDEN,
               "a policy has space for all paths of an order");
 
 static bool is_within(const char *path, const char *folder) {
@@ -20,14 +20,19 @@ static bool is_within(const char *path, const char *folder) {
     return strncmp(a, b, n) == 0 && (a[n] == '/' || !a[n]);
 }
 
-/* A data root within a checkpoint root is meant to be read, although the checkpoint root is hidden. */
-static bool is_opened(const struct job_roots_given *given, const char *data_root) {
-    bool closed = false, opened = false;
+static bool is_closed(const struct job_roots_given *given, const char *data_root) {
+    bool closed = false;
     for (size_t i = 0; i < given->n_except; i++)
         closed |= is_within(data_root, given->except[i]->path);
+    return closed;
+}
+
+/* A data root within a checkpoint root is meant to be read, although the checkpoint root is hidden. */
+static bool is_opened(const struct job_roots_given *given, const char *data_root) {
+    bool opened = false;
     for (size_t i = 0; i < given->n_checkpoints; i++)
         opened |= is_within(data_root, given->checkpoints[i]);
-    return opened && !closed;
+    return opened && !is_closed(given, data_root);
 }
 
 static void hide_temporary(struct job_sandbox *s) {
@@ -59,6 +64,12 @@ void job_sandbox_init(struct job_sandbox *s, const struct job_roots_given *given
     }
     for (size_t i = 0; i < order->n_writable_roots; i++)
         sandbox_grant(p, order->writable_roots[i], SANDBOX_WRITE);
+}
+
+void job_sandbox_grant_data(struct job_sandbox *s, const struct job_roots_given *given) {
+    for (size_t i = 0; i < given->n_data; i++)
+        if (!is_closed(given, given->data[i]))
+            sandbox_grant(&s->policy, given->data[i], SANDBOX_READ);
 }
 
 /* NULL: there is no such folder. */

@@ -21,6 +21,10 @@ struct job_sandbox {
 void job_sandbox_init(struct job_sandbox *s, const struct job_roots_given *given,
                       const Trainyard__V1__SandboxOrder *order);
 
+/* The right to read the data roots, for a policy that grants nothing else (only_grants). Call it after job_sandbox_init
+ * with the same roots. */
+void job_sandbox_grant_data(struct job_sandbox *s, const struct job_roots_given *given);
+
 /* The folder `levels` above the path, or nothing for an empty path. */
 void job_sandbox_grant_above(struct job_sandbox *s, const char *path, int levels, enum sandbox_right right);
 /* The right to read the file `name` in that folder. */

@@ -42,10 +42,14 @@ static const char usage[] =
     "\n"
     "One rank of a training job. trainyard-executor starts it, with commands on descriptor 3 and records on 4;\n"
     "to train without a service see trainyard-train.\n"
-    "--check-cuda prints in one sentence what jobs on GPUs lack: exit status 3 if none can run, 4 if\n"
-    "only jobs with one rank can, 0 if all can, perhaps more slowly. It prints nothing if nothing is missing.\n"
-    "With --user or --job-user, which comes first, it becomes that user before it does anything else, without any\n"
-    "privilege.\n"
+    "\n"
+    "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
+    "  --user NAME            becomes this user before anything else, without any privilege; comes first\n"
+    "  --job-user UID:GID[:GID]...\n"
+    "                         the same with numbers: the user, its group and further groups\n"
+    "  --check-cuda           prints in one sentence what jobs on GPUs lack, or nothing. Exit status: 3 if none can\n"
+    "                         run, 4 if only jobs with one rank can, 0 if all can, perhaps more slowly\n"
+    "  --help, --version\n"
     "\n"
     "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
 

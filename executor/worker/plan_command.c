@@ -4,6 +4,7 @@
  * Plan, which is printed as JSON or as a table, or the step's timeline as an SVG. */
 #include "api/codec/message.h"
 #include "api/codec/text.h"
+#include "api/spec/data_uri.h"
 #include "api/spec/spec.h"
 #include "base/cores.h"
 #include "base/file.h"
@@ -13,6 +14,7 @@
 #include "engine/run/job_model.h"
 #include "executor/worker/commands.h"
 #include "executor/worker/config.h"
+#include "executor/worker/data_shape.h"
 #include "executor/worker/plan_device.h"
 #include "executor/worker/plan_message.h"
 #include "executor/worker/spec_read.h"
@@ -187,18 +189,65 @@ static status_t report(const struct arguments *a, struct job_model *o, const str
     config.memory_bytes = a->memory ? a->memory : config.memory_bytes;
     TRY(job_model_resolve(o, &config, e));
     TRY(job_model_build(o, config.train.micro_batch, &graph, &workspace, e));
+    struct bucket_choice buckets;
+    TRY(job_model_choose_buckets(&config, graph, NULL, NULL, &buckets, e));
     struct plan_layout layout = job_model_layout(&config, workspace);
-    TRY(plan_report_make(graph, &layout, profile, &r, e));
+    TRY(plan_report_make(graph, &layout, job_model_host(o), profile, &r, e));
     status_t st = report_plan(a, o,
                               (struct plan_facts){ .report = &r,
                                                    .config = &config,
                                                    .profile = profile,
                                                    .note = note,
+                                                   .buckets = buckets,
                                                    .memory_bytes = limit_of(a, &config, profile),
                                                    .tokens_per_sample = model_context(&config.model) },
                               text, e);
     plan_report_done(&r);
     return st;
+}
+
+/* ---- the model ---- */
+
+static void first_problem(void *ctx, const char *text) {
+    struct err *first = ctx;
+    if (!*first->msg)
+        status_ignore(err_set(first, ST_INVALID_ARGUMENT, "%s", text));
+}
+
+/* Remote data are not read. */
+static status_t open_remote(const Trainyard__V1__JobSpec *spec, const struct roots *roots, struct config **ret,
+                            struct err *e) {
+    struct err first = { "" };
+    struct config_judge judge = { .problem = first_problem, .ctx = &first };
+    TRY(config_open_judged(spec, roots, &judge, ret, e));
+    return judge.n == 0 ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "%s", first.msg);
+}
+
+static status_t model_open_remote(struct engine_config *c, char *note, size_t size, struct job_model **ret,
+                                  struct err *e) {
+    const struct model_data data = data_shape_assumed(c);
+    const size_t n = strlen(note);
+    if (!data_shape_is_known(c))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "data: they are no files of this machine, and the sizes of the model follow from them: give its "
+                       "`vocabulary` to plan it");
+    snprintf(note + n, size - n, "%sthe memory that the data take is not counted: they are no files of this machine",
+             n ? "; " : "");
+    return job_model_open_shaped(c, &data, NULL, ret, e);
+}
+
+static status_t model_open(struct engine_config *c, bool remote, char *note, size_t size, struct source **ret_source,
+                           struct job_model **ret, struct err *e) {
+    if (remote)
+        return model_open_remote(c, note, size, ret, e);
+    TRY(job_model_source(c, NULL, NULL, ret_source, e));
+    return job_model_open(c, *ret_source, NULL, ret, e);
+}
+
+static bool is_remote(const Trainyard__V1__JobSpec *spec) {
+    size_t n;
+    free(data_uris_remote(spec, &n));
+    return n > 0;
 }
 
 static status_t plan(const struct arguments *a, const char *file, struct bytes *text, struct err *e) {
@@ -212,15 +261,17 @@ static status_t plan(const struct arguments *a, const char *file, struct bytes *
     const struct roots roots = {
         .option = "--data-root", .paths = a->roots, .n = a->n_roots, .except = a->except, .n_except = a->n_except
     };
-    TRY(config_open(spec, a->only_roots ? &roots : NULL, &config, e));
+    const struct roots *only = a->only_roots ? &roots : NULL;
+    const bool remote = is_remote(spec);
+    TRY(remote ? open_remote(spec, only, &config, e) : config_open(spec, only, NULL, &config, e));
     struct engine_config *c = config_engine(config);
     if (a->ranks)
         TRY(set_ranks(c, a->ranks, note, sizeof note, e));
-    c->threads = a->threads ? a->threads : cores_per_rank(cores_allowed(), engine_ranks(&c->layout));
+    c->threads = a->threads ? a->threads : spec_threads(spec, engine_ranks(&c->layout));
+    c->checkpoint.directory = "/"; /* a rank of a service always has one: its snapshot counts */
     TRY(find_profile(a, c, &profile, e));
     note_assumption(a, &profile, note, sizeof note);
-    TRY(job_model_source(c, NULL, NULL, &source, e));
-    TRY(job_model_open(c, source, NULL, &model, e));
+    TRY(model_open(c, remote, note, sizeof note, &source, &model, e));
     return report(a, model, c, &profile, note, text, e);
 }
 

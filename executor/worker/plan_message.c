@@ -12,6 +12,14 @@
 
 /* --- the message ---*/
 
+static Trainyard__V1__PlannedFamily *family_new(const char *name, size_t bytes) {
+    Trainyard__V1__PlannedFamily *family = alloc_zeroed(1, sizeof *family);
+    trainyard__v1__planned_family__init(family);
+    family->name = alloc_copy_text(name);
+    family->bytes = (int64_t)bytes;
+    return family;
+}
+
 static void add_rank(Trainyard__V1__Plan *plan, const struct stage_report *s, int stage) {
     Trainyard__V1__PlannedRank *m = plan->memory[plan->n_memory++] = alloc_zeroed(1, sizeof *m);
     trainyard__v1__planned_rank__init(m);
@@ -19,12 +27,12 @@ static void add_rank(Trainyard__V1__Plan *plan, const struct stage_report *s, in
     m->stage = stage;
     m->bytes = (int64_t)s->bytes;
     m->families = alloc_zeroed(FAMILIES, sizeof *m->families);
-    for (enum plan_family f = 0; f < FAMILIES; f++) {
-        Trainyard__V1__PlannedFamily *family = m->families[m->n_families++] = alloc_zeroed(1, sizeof *family);
-        trainyard__v1__planned_family__init(family);
-        family->name = alloc_copy_text(plan_family_name(f));
-        family->bytes = (int64_t)s->family_bytes[f];
-    }
+    for (enum plan_family f = 0; f < FAMILIES; f++)
+        m->families[m->n_families++] = family_new(plan_family_name(f), s->family_bytes[f]);
+    m->host_bytes = (int64_t)host_memory_bytes(&s->host);
+    m->host = alloc_zeroed(HOST_FAMILIES, sizeof *m->host);
+    for (enum host_family f = 0; f < HOST_FAMILIES; f++)
+        m->host[m->n_host++] = family_new(host_family_name(f), s->host.bytes[f]);
 }
 
 static void add_stage(Trainyard__V1__Plan *plan, const struct stage_report *s, const struct timeline_rank *time) {
@@ -66,6 +74,35 @@ static void add_stages(Trainyard__V1__Plan *m, const struct plan_report *r) {
     }
 }
 
+/* The spans of compute, by stage. Spans of one thing that follow each other are one. */
+static void add_spans(Trainyard__V1__Plan *m, const struct timeline *t) {
+    m->spans = alloc_zeroed(PLAN_MESSAGE_SPANS_MAX, sizeof *m->spans);
+    for (int i = 0; i < t->n_spans; i++) {
+        const struct timeline_span *s = &t->spans[i];
+        Trainyard__V1__PlannedSpan *last = m->n_spans ? m->spans[m->n_spans - 1] : NULL;
+        const int stage = t->ranks[s->number].stage;
+        if (s->queue != QUEUE_COMPUTE)
+            continue;
+        if (last && last->stage == stage && last->micro_batch == s->micro_batch &&
+            strcmp(last->work, timeline_work_name(s->work)) == 0 && s->begin <= last->end_seconds * (1 + 1e-9)) {
+            last->end_seconds = s->end;
+            continue;
+        }
+        if (m->n_spans == PLAN_MESSAGE_SPANS_MAX) {
+            while (m->n_spans)
+                protobuf_c_message_free_unpacked(&m->spans[--m->n_spans]->base, NULL);
+            return;
+        }
+        Trainyard__V1__PlannedSpan *span = m->spans[m->n_spans++] = alloc_zeroed(1, sizeof *span);
+        trainyard__v1__planned_span__init(span);
+        span->stage = stage;
+        span->work = alloc_copy_text(timeline_work_name(s->work));
+        span->begin_seconds = s->begin;
+        span->end_seconds = s->end;
+        span->micro_batch = s->micro_batch;
+    }
+}
+
 static void add_layout(Trainyard__V1__Plan *m, const struct plan_report *r, const struct engine_config *c) {
     const struct plan_layout *l = &r->layout;
     m->ranks = l->world_size;
@@ -88,6 +125,7 @@ static void fill(Trainyard__V1__Plan *m, const struct plan_facts *facts) {
     const struct plan_report *r = facts->report;
     add_layout(m, r, facts->config);
     add_stages(m, r);
+    add_spans(m, &r->timeline);
     m->note = alloc_copy_text(facts->note);
     m->device = alloc_copy_text(facts->profile->name);
     m->device_source = alloc_copy_text(facts->profile->measured ? "measured here" : facts->profile->device);
@@ -100,6 +138,8 @@ static void fill(Trainyard__V1__Plan *m, const struct plan_facts *facts) {
     m->largest_micro_batch = facts->largest_micro_batch;
     m->larger_exceeds_memory = facts->larger_exceeds_memory;
     m->step_seconds = r->timeline.seconds;
+    m->bucket_bytes = r->layout.data > 1 ? facts->buckets.bytes : 0;
+    m->bucket_gain = facts->buckets.seconds > 0 ? 1 - facts->buckets.seconds / facts->buckets.default_seconds : 0;
     m->bubble = r->bubble;
     m->bubble_formula = r->bubble_formula;
     m->utilization = r->utilization;
@@ -169,19 +209,7 @@ static status_t table_head(const Trainyard__V1__Plan *p, struct bytes *ret, stru
     return bytes_printf(ret, e, "device   %s (%s)\n\n", p->device, p->device_source);
 }
 
-static status_t table_memory(const Trainyard__V1__Plan *p, struct bytes *ret, struct err *e) {
-    TRY(bytes_printf(ret, e, "memory of a rank\n%5s %6s %7s %10s", "stage", "rank", "blocks", "parameters"));
-    for (size_t f = 0; p->n_memory && f < p->memory[0]->n_families; f++)
-        TRY(bytes_printf(ret, e, " %13s", p->memory[0]->families[f]->name));
-    TRY(bytes_printf(ret, e, " %10s\n", "total"));
-    for (size_t s = 0; s < p->n_memory; s++) {
-        const Trainyard__V1__PlannedRank *m = p->memory[s];
-        TRY(bytes_printf(ret, e, "%5d %6d %7d %10s", m->stage, m->rank, p->stages[s]->blocks,
-                         amount((double)p->stages[s]->parameters, "", 1000).text));
-        for (size_t f = 0; f < m->n_families; f++)
-            TRY(bytes_printf(ret, e, " %13s", BYTES(m->families[f]->bytes)));
-        TRY(bytes_printf(ret, e, " %10s\n", BYTES(m->bytes)));
-    }
+static status_t table_limit(const Trainyard__V1__Plan *p, struct bytes *ret, struct err *e) {
     if (p->memory_bytes == 0)
         return bytes_printf(ret, e, "\n");
     TRY(bytes_printf(ret, e, "limit %s: %s; ", BYTES(p->memory_bytes),
@@ -193,6 +221,45 @@ static status_t table_memory(const Trainyard__V1__Plan *p, struct bytes *ret, st
                             "micro-batches of %d fit, and %d samples in %d lane%s cannot be cut into larger ones\n\n",
                             p->largest_micro_batch, p->global_batch, p->lanes, p->lanes == 1 ? "" : "s");
     return bytes_printf(ret, e, "no micro-batch fits\n\n");
+}
+
+static status_t table_families(Trainyard__V1__PlannedFamily *const *families, size_t n, bool names, struct bytes *ret,
+                               struct err *e) {
+    for (size_t f = 0; f < n; f++)
+        TRY(bytes_printf(ret, e, " %13s", names ? families[f]->name : BYTES(families[f]->bytes)));
+    return ST_OK;
+}
+
+/* On a CPU the memory of the device is memory of the host. */
+static status_t table_host(const Trainyard__V1__Plan *p, struct bytes *ret, struct err *e) {
+    TRY(bytes_printf(ret, e, "memory of its host beside that\n%5s %6s %18s", "stage", "rank", ""));
+    TRY(table_families(p->memory[0]->host, p->memory[0]->n_host, true, ret, e));
+    TRY(bytes_printf(ret, e, " %10s\n", "total"));
+    for (size_t s = 0; s < p->n_memory; s++) {
+        const Trainyard__V1__PlannedRank *m = p->memory[s];
+        TRY(bytes_printf(ret, e, "%5d %6d %18s", m->stage, m->rank, ""));
+        TRY(table_families(m->host, m->n_host, false, ret, e));
+        TRY(bytes_printf(ret, e, " %10s\n", BYTES(m->host_bytes)));
+    }
+    return ST_OK;
+}
+
+static status_t table_memory(const Trainyard__V1__Plan *p, struct bytes *ret, struct err *e) {
+    if (!p->n_memory)
+        return ST_OK;
+    TRY(bytes_printf(ret, e, "memory of a rank\n%5s %6s %7s %10s", "stage", "rank", "blocks", "parameters"));
+    TRY(table_families(p->memory[0]->families, p->memory[0]->n_families, true, ret, e));
+    TRY(bytes_printf(ret, e, " %10s\n", "total"));
+    for (size_t s = 0; s < p->n_memory; s++) {
+        const Trainyard__V1__PlannedRank *m = p->memory[s];
+        TRY(bytes_printf(ret, e, "%5d %6d %7d %10s", m->stage, m->rank, p->stages[s]->blocks,
+                         amount((double)p->stages[s]->parameters, "", 1000).text));
+        TRY(table_families(m->families, m->n_families, false, ret, e));
+        TRY(bytes_printf(ret, e, " %10s\n", BYTES(m->bytes)));
+    }
+    if (p->memory[0]->n_host)
+        TRY(table_host(p, ret, e));
+    return table_limit(p, ret, e);
 }
 
 static status_t table_wire(const Trainyard__V1__Plan *p, struct bytes *ret, struct err *e) {
@@ -208,6 +275,11 @@ static status_t table_wire(const Trainyard__V1__Plan *p, struct bytes *ret, stru
         if (link->far_bytes)
             TRY(bytes_printf(ret, e, " (%s between nodes)", BYTES(link->far_bytes)));
     }
+    if (p->bucket_bytes)
+        TRY(bytes_printf(ret, e, "\nbuckets of %s: gradients are reduced as they become ready",
+                         BYTES(p->bucket_bytes)));
+    if (p->bucket_gain > 0)
+        TRY(bytes_printf(ret, e, "; a step is %.1f %% shorter than with the default", 100 * p->bucket_gain));
     return bytes_printf(ret, e, "\n\n");
 }
 

@@ -16,7 +16,10 @@
 #include "engine/collective/collective.h"
 #include "engine/run/engine.h"
 #include "executor/worker/config.h"
+#include "executor/worker/data_list.h"
+#include "executor/worker/data_wait.h"
 #include "executor/worker/file_manifest.h"
+#include "executor/worker/host_peak.h"
 #include "executor/worker/job_roots.h"
 #include "executor/worker/rank_folders.h"
 
@@ -32,6 +35,7 @@ enum {
     COLLECTIVE_TIMEOUT_MS = 60000,
     RENDEZVOUS_TICK_MS = 500,
     RENDEZVOUS_MAX_MS = 3600 * 1000, /* the controller may be away for half an hour, and then has to place the rest */
+    RENDEZVOUS_DATA_MAX_MS = 24 * 3600 * 1000, /* other hosts may have to copy the data first */
     METRICS_A_ROW = 64,
 };
 
@@ -39,9 +43,12 @@ struct rank {
     const Trainyard__V1__WorkerStart *start;
     struct control *control;
     struct emitter *emitter;
-    bool exchanged; /* the controller carries one exchange */
+    bool exchanged;                     /* the controller carries one exchange */
+    char peak_key[HOST_PEAK_KEY_BYTES]; /* "": not on rank 0, or not on a CPU */
+    double peak_known;                  /* the highest FLOP/s that the agent knows of */
     char profile_directory[PATH_MAX];
     struct job_roots roots;
+    struct data_list *copies; /* of remote data; NULL: the job has none */
 };
 
 static char *text(const char *s) { return (char *)(uintptr_t)(s ? s : ""); }
@@ -161,7 +168,7 @@ static status_t exchange_addresses(void *ctx, const void *mine, size_t n, struct
     Trainyard__V1__RankAddress address = TRAINYARD__V1__RANK_ADDRESS__INIT;
     address.address = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)mine, .len = n };
     emitter_put(r->emitter, WORKER_RECORD(ADDRESS, address, &address));
-    deadline_ms_t deadline = deadline_in(RENDEZVOUS_MAX_MS);
+    deadline_ms_t deadline = deadline_in(r->copies ? RENDEZVOUS_DATA_MAX_MS : RENDEZVOUS_MAX_MS);
     while (clock_mono_ms() < deadline) {
         const Trainyard__V1__Rendezvous *rendezvous = NULL;
         TRY(control_rendezvous(r->control, RENDEZVOUS_TICK_MS, &rendezvous, e));
@@ -169,7 +176,8 @@ static status_t exchange_addresses(void *ctx, const void *mine, size_t n, struct
             return addresses_copy(rendezvous, r->start->attempt->world_size, all, e);
         emitter_progress(r->emitter); /* this rank does not hang: it waits until the others are placed */
     }
-    return err_set(e, ST_DEADLINE_EXCEEDED, "the other ranks did not all arrive within an hour");
+    return err_set(e, ST_DEADLINE_EXCEEDED, "the other ranks did not all arrive within %s",
+                   r->copies ? "a day" : "an hour");
 }
 
 static status_t collective_join(struct rank *r, struct collective **ret, struct err *e) {
@@ -216,10 +224,34 @@ static status_t plan_choose(struct rank *r, struct config *c, struct collective 
     return ST_OK;
 }
 
+/* Tells the agent of more FLOP/s than this host has been known for. */
+static void peak_report(struct rank *r, double flops) {
+    if (flops <= r->peak_known)
+        return;
+    Trainyard__V1__HostPeak peak = TRAINYARD__V1__HOST_PEAK__INIT;
+    peak.key = r->peak_key;
+    peak.flops = r->peak_known = flops;
+    emitter_put(r->emitter, WORKER_RECORD(PEAK, peak, &peak));
+}
+
+/* The larger of what is measured now, when the host may be busy, and what has been seen before. */
+static status_t peak_find(struct rank *r, struct config *c, struct err *e) {
+    struct engine_config *ec = config_engine(c);
+    if (strcmp(ec->device, "cpu") != 0)
+        return ST_OK;
+    TRY(host_peak_key(ec, r->peak_key, e));
+    r->peak_known = host_peak_find(r->start->peaks, r->start->n_peaks, r->peak_key);
+    TRY(config_measure(c, e));
+    peak_report(r, ec->peak_flops);
+    ec->peak_flops = r->peak_known;
+    return ST_OK;
+}
+
 static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, struct config **ret, struct err *e) {
     const Trainyard__V1__WorkerStart *start = r->start;
     CLEANUP(config_closep) struct config *c = NULL;
-    TRY(config_open(spec, &r->roots.data, &c, e));
+    const struct config_copies copies = { .list = r->copies, .roots = &r->roots.copies };
+    TRY(config_open(spec, &r->roots.data, r->copies ? &copies : NULL, &c, e));
     struct engine_config *ec = config_engine(c);
     ec->threads = start->threads > 0 ? start->threads : 1;
     ec->max_threads = start->max_threads;
@@ -237,7 +269,7 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
     } else if (!*start->attempt->resume_directory)
         TRY(config_init_from(c, &r->roots.data, e));
     struct err why;
-    if (start->rank == 0 && config_measure(c, &why) != ST_OK)
+    if (start->rank == 0 && peak_find(r, c, &why) != ST_OK)
         emitter_log(r->emitter, "mfu is not reported: %s", why.msg);
     TRY(profile_place(r, ec, e));
     *ret = take_ptr(&c);
@@ -255,6 +287,14 @@ static void end_fail_resuming(struct rank *r, struct rank_end *ret, status_t st)
             ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC; /* this job has no older one */
         status_ignore(err_prefix(&ret->why, st, "the checkpoint that this job was forked from cannot be read: "));
     }
+}
+
+static void log_memory(const struct rank *r, const struct engine *engine) {
+    const double MiB = 1 << 20;
+    struct engine_memory m;
+    if (engine_memory(engine, &m, NULL) == ST_OK)
+        emitter_log(r->emitter, "memory: at most %.1f MiB; planned %.1f MiB", (double)m.peak_bytes / MiB,
+                    (double)m.planned_bytes / MiB);
 }
 
 static void engine_train(struct rank *r, struct config *config, struct collective *collective, struct rank_end *ret) {
@@ -279,6 +319,9 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
     control_set_engine(r->control, NULL);
     ret->cause = st != ST_OK && outcome == ENGINE_FINISHED ? TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL
                                                            : cause_of(outcome);
+    log_memory(r, engine);
+    if (*r->peak_key)
+        peak_report(r, engine_peak_flops(engine));
     ret->step = engine_step(engine);
     if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
         snprintf(ret->weights_sha256, sizeof ret->weights_sha256, "%s", engine_weights_sha256(engine));
@@ -292,9 +335,29 @@ static void end_unmarked(struct rank_end *ret, status_t st) {
                      : TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE;
 }
 
+/* A sentence about a copy names its URI, which the user knows. */
+static void copy_name(const struct rank *r, struct rank_end *ret) {
+    const struct data_list_object *object = r->copies ? data_list_named(r->copies, ret->why.msg) : NULL;
+    if (!object)
+        return;
+    const struct err why = ret->why;
+    const char *at = strstr(why.msg, object->path);
+    snprintf(ret->why.msg, sizeof ret->why.msg, "%.*s%s%s", (int)(at - why.msg), why.msg, object->name,
+             at + strlen(object->path));
+}
+
+static status_t copies_wait(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {
+    if (!*r->start->data_cache)
+        return ST_OK;
+    r->copies = data_list_new(spec);
+    return data_wait(spec, r->control, r->emitter, r->copies, &ret->cause, &ret->why);
+}
+
 static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {
     CLEANUP(config_closep) struct config *config = NULL;
     CLEANUP(collective_closep) struct collective *collective = NULL;
+    if (copies_wait(r, spec, ret) != ST_OK)
+        return;
     status_t st = config_make(r, spec, &config, &ret->why);
     bool taken = false;
     const status_t marked = st == ST_OK ? rank_folders_check(r->start, &r->roots.checkpoints, &taken, &ret->why)
@@ -369,8 +432,11 @@ void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control
     job_roots_take(&(struct job_roots_given){ start->data_roots, start->n_data_roots, start->checkpoint_roots,
                                               start->n_checkpoint_roots, start->data_except, start->n_data_except },
                    &r.roots);
+    job_roots_add_copies(&r.roots, start->data_cache);
     if (spec_resolve(start->attempt->spec, &spec, NULL, &ret->why) == ST_OK)
         spec_train(&r, spec, ret);
+    copy_name(&r, ret);
+    data_list_free(r.copies);
     job_roots_done(&r.roots);
     end_by_stop(control, ret);
     if (ret->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
@@ -413,6 +479,7 @@ static status_t sample_run(struct rank *r, const Trainyard__V1__WorkerSample *sa
         .tokens = sample->tokens,
         .temperature = sample->temperature,
         .seed = sample->seed,
+        .average = sample->average,
         .threads = sample->threads > 0 ? sample->threads : 1,
         .write = on_piece,
         .ctx = r,

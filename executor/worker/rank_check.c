@@ -40,6 +40,13 @@ static void on_plan(void *ctx, const Trainyard__V1__Plan *plan) {
     put(ctx, &finding);
 }
 
+static void on_unchecked(void *ctx, const char *text) {
+    Trainyard__V1__CheckFinding finding = TRAINYARD__V1__CHECK_FINDING__INIT;
+    finding.finding_case = TRAINYARD__V1__CHECK_FINDING__FINDING_UNCHECKED;
+    finding.unchecked = (char *)(uintptr_t)text;
+    put(ctx, &finding);
+}
+
 /* Where memory runs short, this process is the one to end, before any rank. A sanitizer's shadow is larger than any
  * limit. */
 void rank_check_prepare(void) {
@@ -58,7 +65,9 @@ void rank_check_prepare(void) {
 static status_t check(const Trainyard__V1__WorkerCheck *given, struct emitter *emitter, struct err *e) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     struct job_roots roots;
-    const struct check_sink sink = { .ctx = emitter, .part = on_part, .problem = on_problem, .plan = on_plan };
+    const struct check_sink sink = {
+        .ctx = emitter, .part = on_part, .problem = on_problem, .plan = on_plan, .unchecked = on_unchecked
+    };
     if (!given->spec)
         return err_set(e, ST_INTERNAL, "the check names no spec");
     TRY(spec_resolve(given->spec, &spec, NULL, e));

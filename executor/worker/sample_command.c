@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum option_code { OPTION_THREADS = 1, OPTION_PROMPT, OPTION_TOKENS, OPTION_TEMPERATURE, OPTION_SEED };
+enum option_code { OPTION_THREADS = 1, OPTION_PROMPT, OPTION_TOKENS, OPTION_TEMPERATURE, OPTION_SEED, OPTION_AVERAGE };
 
 static const struct option OPTIONS[] = {
     { "threads", required_argument, NULL, OPTION_THREADS },
@@ -16,6 +16,7 @@ static const struct option OPTIONS[] = {
     { "tokens", required_argument, NULL, OPTION_TOKENS },
     { "temperature", required_argument, NULL, OPTION_TEMPERATURE },
     { "seed", required_argument, NULL, OPTION_SEED },
+    { "average", no_argument, NULL, OPTION_AVERAGE },
     { 0 },
 };
 
@@ -33,6 +34,7 @@ static bool take_option(struct engine_sample_request *r, int code) {
     case OPTION_THREADS: r->threads = command_number(optarg, 1, 1024, &n) ? (int)n : 0; return r->threads > 0;
     case OPTION_TOKENS: r->tokens = command_number(optarg, 1, INT_MAX, &n) ? (int)n : 0; return r->tokens > 0;
     case OPTION_SEED: return command_number(optarg, LLONG_MIN, LLONG_MAX, &n) && ((r->seed = n), true);
+    case OPTION_AVERAGE: r->average = true; return true;
     default: return false;
     }
 }

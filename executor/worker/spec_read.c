@@ -2,6 +2,7 @@
 
 #include "api/spec/file.h"
 #include "api/spec/spec.h"
+#include "base/cores.h"
 
 #include <stdio.h>
 
@@ -26,4 +27,9 @@ status_t spec_read(const char *file, const struct spec_changes *changes, Trainya
     TRY(spec_file_read(file, &given, e));
     TRY(spec_change(given, changes->items, (size_t)changes->n, e));
     return resolve(given, ret, e);
+}
+
+int spec_threads(const Trainyard__V1__JobSpec *spec, int ranks) {
+    const int share = cores_per_rank(cores_allowed(), ranks), wanted = spec->resources->cores;
+    return wanted > 0 && wanted < share ? wanted : share;
 }

@@ -27,4 +27,8 @@ bool spec_changes_add(struct spec_changes *c, const char *change);
 MUST_CHECK status_t spec_read(const char *file, const struct spec_changes *changes, Trainyard__V1__JobSpec **ret,
                               struct err *e);
 
+/* The threads of each of n ranks on this machine, which has no others: its cores divided by the ranks, and no more than
+ * resources.cores. */
+int spec_threads(const Trainyard__V1__JobSpec *spec, int ranks);
+
 #endif

@@ -1,19 +1,24 @@
 /* trainyard-train tokenize: text files to one token file. */
+#include "api/spec/spec.h"
 #include "base/cores.h"
 #include "engine/data/token_file_write.h"
 #include "executor/worker/commands.h"
 
 #include <getopt.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum option_code { OPTION_TOKENIZER = 1, OPTION_OUT, OPTION_THREADS };
+enum option_code { OPTION_TOKENIZER = 1, OPTION_OUT, OPTION_THREADS, OPTION_FORMAT, OPTION_DOCUMENT, OPTION_SEPARATOR };
 
 static const struct option OPTIONS[] = {
     { "tokenizer", required_argument, NULL, OPTION_TOKENIZER },
     { "out", required_argument, NULL, OPTION_OUT },
     { "threads", required_argument, NULL, OPTION_THREADS },
+    { "format", required_argument, NULL, OPTION_FORMAT },
+    { "document", required_argument, NULL, OPTION_DOCUMENT },
+    { "separator", required_argument, NULL, OPTION_SEPARATOR },
     { 0 },
 };
 
@@ -30,30 +35,56 @@ static status_t tokenize(const char *tokenizer, struct token_file_text *text, co
     return ST_OK;
 }
 
-int tokenize_command(int argc, char **argv) {
-    const char *tokenizer = NULL, *out = NULL;
-    struct token_file_text text = { .threads = cores_allowed() };
+struct options {
+    const char *tokenizer, *out, *format; /* format NULL: by the name of the first file */
+    struct token_file_text text;
+};
+
+static int take_options(int argc, char **argv, struct options *o) {
     for (int code; (code = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;) {
         long long n = 0;
-        if (code == OPTION_TOKENIZER)
-            tokenizer = optarg;
-        else if (code == OPTION_OUT)
-            out = optarg;
-        else if (code != OPTION_THREADS)
-            return EXIT_USAGE;
-        else if (!command_number(optarg, 1, 1024, &n))
-            return command_wrong_value(optarg);
-        else
-            text.threads = (int)n;
+        switch (code) {
+        case OPTION_TOKENIZER: o->tokenizer = optarg; break;
+        case OPTION_OUT: o->out = optarg; break;
+        case OPTION_FORMAT: o->format = optarg; break;
+        case OPTION_DOCUMENT: o->text.document = optarg; break;
+        case OPTION_SEPARATOR: o->text.separator = optarg; break;
+        case OPTION_THREADS:
+            if (!command_number(optarg, 1, 1024, &n))
+                return command_wrong_value(optarg);
+            o->text.threads = (int)n;
+            break;
+        default: return EXIT_USAGE;
+        }
     }
-    if (!tokenizer || !out || optind == argc) {
+    return EXIT_DONE;
+}
+
+static bool form_of(const char *word, enum text_form *ret) {
+    static const char *const FORMS[] = TEXT_FORMS;
+    for (int i = 0; FORMS[i]; i++)
+        if (strcmp(FORMS[i], word) == 0) {
+            *ret = (enum text_form)i;
+            return true;
+        }
+    return false;
+}
+
+int tokenize_command(int argc, char **argv) {
+    struct options o = { .text.threads = cores_allowed() };
+    int code = take_options(argc, argv, &o);
+    if (code != EXIT_DONE)
+        return code;
+    if (!o.tokenizer || !o.out || optind == argc) {
         fprintf(stderr, "trainyard-train: tokenize needs --tokenizer, --out and text files (see --help)\n");
         return EXIT_USAGE;
     }
-    text.files = (const char *const *)(argv + optind);
-    text.n_files = argc - optind;
+    if (!form_of(o.format ? o.format : spec_text_format(argv[optind]), &o.text.form))
+        return command_wrong_value(o.format);
+    o.text.files = (const char *const *)(argv + optind);
+    o.text.n_files = argc - optind;
     struct err e;
-    status_t st = tokenize(tokenizer, &text, out, &e);
+    status_t st = tokenize(o.tokenizer, &o.text, o.out, &e);
     if (st == ST_OK)
         return EXIT_DONE;
     fprintf(stderr, "trainyard-train: %s\n", e.msg);

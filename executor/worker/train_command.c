@@ -122,6 +122,17 @@ static int complain(const struct job *job, int code, const struct err *e) {
     return code;
 }
 
+/* With --json: what this rank was planned to need of the host, and what it needed. */
+static void print_memory(const struct job *job, const struct engine *engine) {
+    struct engine_memory m;
+    if (job->args->json && engine_memory(engine, &m, NULL) == ST_OK)
+        fprintf(stderr,
+                "{\"rank\":%d,\"planned_bytes\":%zu,\"peak_bytes\":%lld,\"anonymous_bytes\":%lld,"
+                "\"file_bytes\":%lld}\n",
+                job->rank, m.planned_bytes, (long long)m.peak_bytes, (long long)m.anonymous_bytes,
+                (long long)m.file_bytes);
+}
+
 static int print_plan(const struct job *job, const struct engine *engine) {
     CLEANUP(freep) char *text = NULL;
     struct err e;
@@ -171,7 +182,7 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     struct err e = { "" };
     CLEANUP(config_closep) struct config *config = NULL;
     CLEANUP(engine_closep) struct engine *engine = NULL;
-    if (config_open(job.spec, NULL, &config, &e) != ST_OK)
+    if (config_open(job.spec, NULL, NULL, &config, &e) != ST_OK)
         return complain(&job, EXIT_USAGE, &e);
     struct engine_config *c = config_engine(config);
     if (directory_of(&job, path, &c->checkpoint.directory, &e) != ST_OK)
@@ -210,6 +221,7 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     enum engine_outcome outcome;
     st = engine_run(engine, &outcome, &e);
     running = NULL;
+    print_memory(&job, engine);
     return st == ST_OK ? exit_code(outcome) : complain(&job, exit_code(outcome), &e);
 }
 
@@ -225,7 +237,7 @@ static int train(const char *file, struct arguments *args) {
     int ranks = spec_world_size(spec);
     args->threads_by_work = args->threads < 1;
     if (args->threads_by_work)
-        args->threads = cores_per_rank(cores_allowed(), ranks);
+        args->threads = spec_threads(spec, ranks);
     struct job job = { .args = args, .spec = spec };
     int code = EXIT_FAILED;
     if (local_run(ranks, run_rank, &job, &code, &e) != ST_OK) {

@@ -14,6 +14,8 @@ static const char HELP[] =
     "has\n"
     "       trainyard-train export CHECKPOINT [options]   write a folder that Hugging Face's transformers opens\n"
     "\n"
+    "Trains the job of a spec on this machine, without a service.\n"
+    "\n"
     "  --set KEY.PATH=VALUE   change one field of the spec; may be repeated\n"
     "  --checkpoints DIR      write DIR/step-<S>/ (default: the spec's checkpoint.directory, else none)\n"
     "  --resume DIR           start from the step folder DIR\n"
@@ -22,8 +24,12 @@ static const char HELP[] =
     "  --profile FROM..TO     profile these steps: tables and traces in DIR/profile (default ./profile)\n"
     "  --plan                 print the plan of rank 0 and end\n"
     "  --json                 one JSON object a step on stdout, instead of a line a second\n"
-    "  --prompt TEXT  --tokens N  --temperature T  --seed S     for `sample`\n"
+    "  --prompt TEXT  --tokens N  --temperature T  --seed S  --average\n"
+    "                         for `sample`; averaged weights (train.ema) in place of the last\n"
     "  --tokenizer FILE  --out FILE     for `tokenize`: a tokenizer.json (or `byte`), and the file to write\n"
+    "  --format F  --document NAME  --separator TEXT\n"
+    "                         for `tokenize`: what TEXT contains (text, jsonl, webdataset; default: by its name), the\n"
+    "                         document in it, and what follows each document; as in a spec's data.text\n"
     "  --device NAME|FILE  --memory BYTES  --svg FILE     for `plan`: the device that it is for (cpu, measured here;\n"
     "                         v100, a100, h100, h200; or a profile), what a rank may take, the step as a picture;\n"
     "                         --ranks N plans N (pipeline x a power of two), each with its samples;\n"
@@ -36,10 +42,11 @@ static const char HELP[] =
     "  --help  --version\n"
     "\n"
     "With `resources.accelerator: cuda` rank r trains on the r-th GPU that CUDA_VISIBLE_DEVICES leaves to be seen.\n"
-    "example: trainyard-train job.yaml --set train.steps=200 --checkpoints /tmp/run\n"
-    "         trainyard-train sample /tmp/run/step-200 --prompt 'ROMEO:' --tokens 200\n"
+    "Ctrl-C ends at the next step, with a checkpoint. Exit status: 0 done, 1 failed, 2 wrong usage or spec, 3 "
+    "stopped.\n"
     "\n"
-    "Ctrl-C ends at the next step, with a checkpoint. Exit: 0 done, 1 failed, 2 bad usage or spec, 3 stopped.\n";
+    "example: trainyard-train job.yaml --set train.steps=200 --checkpoints /tmp/run\n"
+    "         trainyard-train sample /tmp/run/step-200 --prompt 'ROMEO:' --tokens 200\n";
 
 static const struct {
     const char *name;
