@@ -49,8 +49,10 @@ static const struct sql_query NEWEST_MISSING = {
             SQL_COLUMN(struct missing, reason, "reason"))
 };
 static const struct sql ATTEMPT_INSERT = {
-    "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint, world_size) "
-                      "SELECT $1, $2, " SQL_ATTEMPT_STARTING ", epoch, $3, nullif($4, 0), $5 FROM leader"
+    "attempt_insert", "INSERT INTO attempt (job, number, state, epoch, from_step, from_checkpoint, world_size, "
+                      "repeats_until) SELECT $1, $2, " SQL_ATTEMPT_STARTING ", epoch, $3, nullif($4, 0), $5, "
+                      "coalesce((SELECT greatest(j.step, a.repeats_until) FROM job j JOIN attempt a ON a.job = j.id "
+                      "WHERE j.id = $1 AND a.number = $2 - 1), -1) FROM leader"
 };
 static const struct sql PLACEMENT_INSERT = {
     "placement_insert", "INSERT INTO placement (job, attempt, rank, executor) "
@@ -65,10 +67,16 @@ static const struct sql_query JOB_START = {
       "SELECT id, last_event, $2, 'state_changed', " SQL_JOB_STARTING ", $4, $6 FROM j RETURNING {columns}" },
     SQL_SCALAR(int64_t, "number")
 };
+/* The job's last change of state before the attempt shows whether it was QUEUED, and since when. */
+#define QUEUED_SECONDS                                                                                                 \
+    "coalesce((SELECT CASE WHEN e.state = " SQL_JOB_QUEUED                                                             \
+    " THEN extract(epoch FROM a.create_time - e.time)::float8 END FROM event e WHERE e.job = a.job "                   \
+    "AND e.kind = 'state_changed' AND e.attempt < a.number ORDER BY e.number DESC LIMIT 1), -1)"
 static const struct sql_query ATTEMPT_START = {
     { "attempt_start", "SELECT {columns} FROM attempt a JOIN job_spec s ON s.job = a.job "
                        "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint WHERE a.job = $1 AND a.number = $2" },
     SQL_ROW(struct store_attempt_start, SQL_COLUMN_BYTES(struct store_attempt_start, spec, spec_bytes, "s.body"),
+            SQL_COLUMN(struct store_attempt_start, queued_seconds, QUEUED_SECONDS),
             SQL_COLUMN(struct store_attempt_start, from_step, "a.from_step"),
             SQL_COLUMN(struct store_attempt_start, from_checkpoint, "a.from_checkpoint"),
             SQL_COLUMN(struct store_attempt_start, directory, "coalesce(c.directory, '')"),

@@ -23,6 +23,7 @@ struct store_attempt_start {
     bool forked;                /* the checkpoint belongs to another job */
     const char *init_directory; /* of the checkpoint whose weights the job begins with; "" = none */
     const char *refused;        /* why the job FAILED instead of starting; "": it starts */
+    double queued_seconds;      /* how long the job was QUEUED before the attempt; < 0: it was not */
     const void *spec;           /* the job's packed spec */
     size_t spec_bytes;
     int64_t event;

@@ -32,6 +32,16 @@ static const struct sql DEVICE_ADD = {
     "INSERT INTO device (executor, position, kind, index, model, memory_bytes, uuid, pci_bus_id, quarantined, reason, "
     "links) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)"
 };
+/* Before the rows of the devices are replaced: a device that was healthy, or unknown, until now. The lock is that of
+ * migrations/0030. */
+static const struct sql QUARANTINE_NOTIFIES = {
+    "quarantine_notifies",
+    "INSERT INTO notification (target, time, kind, executor, message) "
+    "SELECT t.name, now(), 'device_quarantined', x.id, 'host ' || x.hostname || ', device ' || $2 || ' (' || $3 || "
+    "'): ' || $4 FROM notification_target t JOIN executor x ON x.id = $1 WHERE 'device_quarantined' = ANY (t.kinds) "
+    "AND NOT EXISTS (SELECT 1 FROM device d WHERE d.executor = $1 AND d.index = $2 AND d.quarantined) "
+    "FOR KEY SHARE OF t"
+};
 static const struct sql EXECUTOR_LOST = { "executor_lost",
                                           "UPDATE executor SET state = " SQL_EXECUTOR_LOST
                                           ", reason = $2, lost_time = now(), detach_time = NULL, leaving = false WHERE "
@@ -171,6 +181,12 @@ static status_t refuse_older(const struct store_executor *x, struct err *e) {
 static status_t replace_devices(struct connection *c, const struct store_executor *x, struct err *e) {
     int64_t n;
     TRY(sql_execute(c, &EXECUTOR_LOCK, ARGS(arg_text(x->id), arg_int8(x->incarnation)), &n, e));
+    for (size_t i = 0; n && i < x->n_devices; i++)
+        if (x->devices[i].quarantined)
+            TRY(sql_execute(c, &QUARANTINE_NOTIFIES,
+                            ARGS(arg_text(x->id), arg_int4(x->devices[i].index), arg_text(x->devices[i].uuid),
+                                 arg_sentence(x->devices[i].reason)),
+                            NULL, e));
     if (n)
         return write_devices(c, x, e);
     TRY(sql_execute(c, &EXECUTOR_EXISTS, ARGS(arg_text(x->id)), &n, e));

@@ -3,6 +3,7 @@
 #include "service/store/imported_run.h"
 
 #include "base/utf8.h"
+#include "service/store/job_label.h"
 #include "service/store/job_lock.h"
 #include "service/store/pool.h"
 #include "service/store/state_sql.h"
@@ -24,10 +25,11 @@ static const struct sql_query RUN_FIND = {
             SQL_COLUMN(struct found_run, deleted, "j.delete_time IS NOT NULL"))
 };
 static const struct sql_query RUN_JOB = {
-    { "imported_run_job", "INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, "
-                          "attempt, steps, keep_last, "
-                          "keep_best, create_time, start_time, end_time) "
-                          "VALUES ($1, 'default', $2, 0, 1, 'cpu', 0, 1, 0, 0, 0, $3, $3, $4) RETURNING {columns}" },
+    { "imported_run_job",
+      "INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, "
+      "attempt, steps, keep_last, "
+      "keep_best, create_time, start_time, end_time, user_name) "
+      "VALUES ($1, 'default', $2, 0, 1, 'cpu', 0, 1, 0, 0, 0, $3, $3, $4, $5) RETURNING {columns}" },
     SQL_SCALAR(int64_t, "id")
 };
 static const struct sql RUN_SPEC = { "imported_run_spec", "INSERT INTO job_spec (job, body) VALUES ($1, $2)" };
@@ -67,10 +69,11 @@ static status_t write_texts(struct connection *c, int64_t job, const char *kind,
 static status_t insert_run(struct connection *c, int64_t epoch, const struct store_imported_run *in, struct result *ret,
                            struct err *e) {
     const struct sql_arg start = arg_time(in->start_time_us), end = arg_time(in->end_time_us);
-    TRY(sql_get(c, NULL, &RUN_JOB, ARGS(arg_text(in->name), arg_int2(in->state), start, end), &ret->job,
-                "PostgreSQL returned no number of a job", e));
+    TRY(sql_get(c, NULL, &RUN_JOB, ARGS(arg_text(in->name), arg_int2(in->state), start, end, arg_text(in->user)),
+                &ret->job, "PostgreSQL returned no number of a job", e));
     const struct sql_arg job = arg_int8(ret->job);
     TRY(sql_execute(c, &RUN_SPEC, ARGS(job, arg_bytes(in->spec, in->spec_bytes)), NULL, e));
+    TRY(job_labels_insert(c, ret->job, in->labels, in->n_labels, e));
     TRY(sql_execute(c, &RUN_EVENT, ARGS(job, arg_int2(in->state), arg_text(in->source)), NULL, e));
     TRY(sql_execute(c, &RUN_ATTEMPT, ARGS(job, arg_int8(epoch), start, end), NULL, e));
     TRY(sql_execute(c, &RUN_PLACEMENT, ARGS(job, end), NULL, e));

@@ -3,6 +3,7 @@
 #ifndef SERVICE_STORE_IMPORTED_RUN_H
 #define SERVICE_STORE_IMPORTED_RUN_H
 
+#include "service/store/job.h"
 #include "service/store/state.h"
 #include "service/store/store.h"
 
@@ -14,6 +15,9 @@
 
 struct store_imported_run {
     const char *source, *id, *name;
+    const char *user; /* who imports it; "": not known */
+    const struct store_job_label *labels;
+    size_t n_labels;            /* at most STORE_JOB_LABELS_MAX; no key twice */
     enum store_job_state state; /* a final one */
     int64_t start_time_us, end_time_us;
     const void *spec; /* a resolved JobSpec, packed */

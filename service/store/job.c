@@ -1,17 +1,21 @@
-/* Jobs: creating, reading, listing and counting them.
+/* Jobs: creating, reading and counting them.
  *
- * A job without an origin and code is created by one statement, which locks the leader's row itself; another job needs
- * a transaction, which also locks the job of the origin or the archive of the code. Both insert the job, its spec and
- * its first event with the request id. The unique index on request ids makes a repeated call fail with ALREADY_EXISTS;
- * store_job_requested then finds the job of the first call, and compares the digests of the two requests. */
+ * A job without an origin, code, labels and sweep is created by one statement, which locks the leader's row itself;
+ * another job needs a transaction, which also locks the job of the origin, the archive of the code or the sweep, and
+ * inserts the labels. Both insert the job, its spec and its first event with the request id. The unique index on
+ * request ids makes a repeated call fail with ALREADY_EXISTS; store_job_requested then finds the job of the first call,
+ * and compares the digests of the two requests. */
 #include "service/store/job.h"
 
 #include "service/store/job_code.h"
+#include "service/store/job_label.h"
 #include "service/store/job_lock.h"
 #include "service/store/job_origin.h"
 #include "service/store/job_row.h"
 #include "service/store/pool.h"
+#include "service/store/trial_insert.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* One statement, which is one transaction and one round trip, because clients wait for it. */
@@ -23,14 +27,16 @@ static const struct sql_query JOB_CREATE = {
       "WITH l AS (SELECT 1 FROM leader WHERE epoch = $1 AND nonce = $2::uuid AND pg_postmaster_start_time() = $3 "
       "AND " SQL_LEADER_IN_PLACE " FOR SHARE), "
       "j AS (INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
-      "keep_best, needs, max_world_size, stops_at_step) SELECT $4, $5, " SQL_JOB_QUEUED
-      ", $6, $7, $8, $9, $10, $11, $12, $16, nullif($17, $7), $18 FROM l RETURNING id, create_time), "
+      "keep_best, needs, max_world_size, stops_at_step, user_name) SELECT $4, $5, " SQL_JOB_QUEUED
+      ", $6, $7, $8, $9, $10, $11, $12, $16, nullif($17, $7), $18, $19 FROM l RETURNING id, create_time), "
       "s AS (INSERT INTO job_spec (job, body, request_digest) SELECT id, $13, nullif($15, ''::bytea) FROM j), "
       "e AS (INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
       "SELECT id, 1, 0, 'state_changed', " SQL_JOB_QUEUED ", '', $14 FROM j) SELECT {columns} FROM j" },
     SQL_ROW(struct created, SQL_COLUMN(struct created, job, "id"), SQL_COLUMN(struct created, time_us, "create_time"),
             SQL_COLUMN(struct created, transaction, "pg_current_xact_id()::text::bigint"))
 };
+static const struct sql JOB_LABELS = { "job_labels", "INSERT INTO job_label (job, key, value) "
+                                                     "SELECT $1, l.key, l.value FROM unnest($2, $3) l (key, value)" };
 static const struct sql_query REQUEST_FIND = { { "request_find", "SELECT {columns} FROM event WHERE request_id = $1" },
                                                SQL_SCALAR(int64_t, "job") };
 struct request_job {
@@ -48,6 +54,7 @@ static const struct sql_column JOB_COLUMNS[] = {
     SQL_COLUMN(struct store_job, id, "j.id"),
     SQL_COLUMN(struct store_job, name, "j.name"),
     SQL_COLUMN(struct store_job, queue, "j.queue"),
+    SQL_COLUMN(struct store_job, user, "j.user_name"),
     SQL_COLUMN(struct store_job, state, "j.state"),
     SQL_COLUMN(struct store_job, reason, "j.reason"),
     SQL_COLUMN(struct store_job, priority, "j.priority"),
@@ -75,17 +82,6 @@ static const struct sql_query JOB_GET = {
                  "AND j.delete_time IS NULL" },
     &JOB_ROW
 };
-/* A condition on the state or the name uses an index of its own, and so each has a statement of its own. */
-#define LISTED                                                                                                         \
-    "AND j.id < $1 AND ($2 = '' OR j.queue = $2) AND j.delete_time IS NULL AND j.create_time >= $5 "                   \
-    "AND ($6::timestamptz IS NULL OR j.create_time < $6) ORDER BY j.id DESC LIMIT $3"
-#define FROM_JOB "SELECT {columns} FROM job j LEFT JOIN job_spec s ON $4 AND s.job = j.id "
-static const struct sql_query JOB_LIST = { { "job_list", FROM_JOB "WHERE true " LISTED }, &JOB_ROW };
-static const struct sql_query JOB_LIST_STATE = { { "job_list_state", FROM_JOB "WHERE j.state = $7 " LISTED },
-                                                 &JOB_ROW };
-static const struct sql_query JOB_LIST_NAME = {
-    { "job_list_name", FROM_JOB "WHERE j.name = $7 AND ($8 = 0 OR j.state = $8) " LISTED }, &JOB_ROW
-};
 /* Counts all jobs and subtracts the marked ones: both parts read an index only. A condition on delete_time in the first
  * part would read every row. */
 static const struct sql_query JOB_COUNTS = {
@@ -94,6 +90,16 @@ static const struct sql_query JOB_COUNTS = {
                     "GROUP BY state" },
     SQL_ROW(struct state_count, SQL_COLUMN(struct state_count, state, "state"),
             SQL_COLUMN(struct state_count, n, "sum(n)::int8"))
+};
+
+static const struct sql_query JOB_BRIEFS = {
+    { "job_briefs", "SELECT {columns} FROM job WHERE state < " SQL_JOB_SUCCEEDED " AND delete_time IS NULL "
+                    "ORDER BY state = " SQL_JOB_QUEUED ", id LIMIT $1" },
+    SQL_ROW(struct store_job_brief, SQL_COLUMN(struct store_job_brief, id, "id"),
+            SQL_COLUMN(struct store_job_brief, name, "name"), SQL_COLUMN(struct store_job_brief, queue, "queue"),
+            SQL_COLUMN(struct store_job_brief, state, "state"),
+            SQL_COLUMN(struct store_job_brief, restarts, "restarts"),
+            SQL_COLUMN(struct store_job_brief, steps, "steps"))
 };
 
 /* ---- create ---- */
@@ -108,9 +114,22 @@ static status_t insert_job(struct connection *c, const struct term *term, const 
                       arg_bytes(in->spec, in->spec_bytes), arg_text(in->request_id),
                       arg_bytes(in->request_digest, in->request_digest ? STORE_DIGEST_BYTES : 0),
                       arg_int4((int)in->needs), arg_int4(in->max_world_size ? in->max_world_size : in->world_size),
-                      arg_bool(in->stops_at_step)),
+                      arg_bool(in->stops_at_step), arg_text(in->user ? in->user : "")),
                  ret, &won, e));
     return won ? ST_OK : store_term_over(term->epoch, e);
+}
+
+status_t job_labels_insert(struct connection *c, int64_t job, const struct store_job_label *labels, size_t n,
+                           struct err *e) {
+    const char *keys[STORE_JOB_LABELS_MAX], *values[STORE_JOB_LABELS_MAX];
+    if (n == 0)
+        return ST_OK;
+    assert(n <= STORE_JOB_LABELS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        keys[i] = labels[i].key;
+        values[i] = labels[i].value;
+    }
+    return sql_execute(c, &JOB_LABELS, ARGS(arg_int8(job), arg_texts(keys, n), arg_texts(values, n)), NULL, e);
 }
 
 static status_t create_job(struct store *s, struct connection *c, int64_t epoch, const struct store_job_new *in,
@@ -120,6 +139,9 @@ static status_t create_job(struct store *s, struct connection *c, int64_t epoch,
     if (term.epoch != epoch)
         return store_term_over(epoch, e);
     TRY(insert_job(c, &term, in, ret, e));
+    TRY(job_labels_insert(c, ret->job, in->labels, in->n_labels, e));
+    if (in->sweep)
+        TRY(trial_insert(c, in->sweep, in->trial, ret->job, e));
     if (in->code)
         TRY(job_code_insert(c, ret->job, in->code, e));
     if (!in->origin.checkpoint)
@@ -130,9 +152,9 @@ static status_t create_job(struct store *s, struct connection *c, int64_t epoch,
 
 status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                           bool *ret_existed, int64_t *ret_time_us, struct err *e) {
-    struct created created;
+    struct created created = { 0 };
     /* The insert comes first, because a known request id is rare: a repeated call, or a lost answer to the COMMIT. */
-    const bool several = job->origin.checkpoint || job->code;
+    const bool several = job->origin.checkpoint || job->code || job->n_labels > 0 || job->sweep;
     struct transaction t = several ? transaction_write(s, epoch) : transaction_read(s);
     while (transaction_begin(&t, e))
         transaction_end(&t, create_job(s, t.c, epoch, job, &created, e), e);
@@ -153,27 +175,6 @@ status_t store_job_get(struct store *s, struct store_memory *m, int64_t job, str
     bool found;
     TRY(store_find(s, m, &JOB_GET, ARGS(arg_int8(job)), ret, &found, e));
     return found ? ST_OK : err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job);
-}
-
-status_t store_job_list(struct store *s, struct store_memory *m, const struct store_job_filter *filter,
-                        struct store_job **ret, size_t *ret_n, struct err *e) {
-    const bool named = filter->name && *filter->name;
-    struct sql_arg args[] = { arg_int8(filter->before > 0 ? filter->before : INT64_MAX),
-                              arg_text(filter->queue ? filter->queue : ""),
-                              arg_int8(filter->limit),
-                              arg_bool(filter->with_spec),
-                              arg_time(filter->created_after_us),
-                              arg_if(filter->created_before_us > 0, arg_time(filter->created_before_us)),
-                              { 0 },
-                              { 0 },
-                              { 0 } };
-    if (named) {
-        args[6] = arg_text(filter->name);
-        args[7] = arg_int2(filter->state);
-    } else if (filter->state) {
-        args[6] = arg_int2(filter->state);
-    }
-    return store_rows(s, m, named ? &JOB_LIST_NAME : filter->state ? &JOB_LIST_STATE : &JOB_LIST, args, ret, ret_n, e);
 }
 
 static status_t no_request(const char *request_id, struct err *e) {
@@ -212,4 +213,9 @@ status_t store_job_requested(struct store *s, const char *request_id, const uint
 
 status_t store_job_counts(struct store *s, int64_t counts[12], struct err *e) {
     return store_state_counts(s, &JOB_COUNTS, counts, 12, e);
+}
+
+status_t store_job_briefs(struct store *s, struct store_memory *m, int limit, struct store_job_brief **ret,
+                          size_t *ret_n, struct err *e) {
+    return store_rows(s, m, &JOB_BRIEFS, ARGS(arg_int8(limit)), ret, ret_n, e);
 }

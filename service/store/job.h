@@ -13,12 +13,19 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { STORE_DIGEST_BYTES = 32 };
+enum { STORE_DIGEST_BYTES = 32, STORE_JOB_LABELS_MAX = 64 };
+
+struct store_job_label {
+    const char *key, *value;
+};
 
 struct store_job_new {
     const char *request_id;        /* not empty */
     const uint8_t *request_digest; /* STORE_DIGEST_BYTES that identify the request; NULL: unknown */
     const char *name, *queue;
+    const char *user; /* who submits it; NULL: not known */
+    const struct store_job_label *labels;
+    size_t n_labels; /* at most STORE_JOB_LABELS_MAX; no key twice */
     int priority;
     int world_size, max_world_size; /* ranks that it needs, and the most that it takes; equal unless it is elastic */
     bool stops_at_step;             /* its ranks stop after one step, at which they save */
@@ -34,11 +41,13 @@ struct store_job_new {
         bool weights_only;       /* false: the whole state, which is a fork */
     } origin;
     const uint8_t *code; /* the SHA-256 of the archive of its program's code (code.h); NULL: none */
+    int64_t sweep;       /* the job is a trial of it (sweep_trial.h); 0: none */
+    int trial;
 };
 
 struct store_job {
     int64_t id;
-    const char *name, *queue;
+    const char *name, *queue, *user;
     enum store_job_state state;
     const char *reason;
     int priority, world_size, max_world_size;
@@ -60,7 +69,8 @@ struct store_job {
  * job, even if its origin no longer exists; ALREADY_EXISTS if that call requested something else. *ret_time_us (may be
  * NULL): the new job's create_time; untouched if the job existed. An origin must be COMMITTED (else
  * FAILED_PRECONDITION). Garbage collection keeps it until the new job has a checkpoint of its own or has ended. An
- * event "forked" or "initialised" names it. An archive of code must be complete (else FAILED_PRECONDITION). */
+ * event "forked" or "initialised" names it. An archive of code must be complete (else FAILED_PRECONDITION). A
+ * trial must be the next one of a RUNNING sweep (else FAILED_PRECONDITION). */
 MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struct store_job_new *job, int64_t *ret_job,
                                      bool *ret_existed, int64_t *ret_time_us, struct err *e);
 
@@ -76,19 +86,6 @@ MUST_CHECK status_t store_job_origin(struct store *s, int64_t job, struct store_
  * with is no longer COMMITTED. Then ret_why is the sentence. */
 MUST_CHECK status_t store_job_origin_gone(struct store *s, int64_t job, bool *ret_gone, struct err *ret_why,
                                           struct err *e);
-
-struct store_job_filter {
-    int state;                                   /* 0 = all */
-    const char *queue;                           /* NULL or "" = all */
-    const char *name;                            /* NULL or "" = all */
-    int64_t created_after_us, created_before_us; /* at or after, and before; 0: no limit */
-    int64_t before; /* only lower ids; 0: from the newest. The page token is the last id of a page */
-    int limit;      /* 1..LIMIT_PAGE_SIZE */
-    bool with_spec;
-};
-/* Newest first. */
-MUST_CHECK status_t store_job_list(struct store *s, struct store_memory *m, const struct store_job_filter *filter,
-                                   struct store_job **ret, size_t *ret_n, struct err *e);
 
 /* The job that a request id created. NOT_FOUND if the id was never stored. ALREADY_EXISTS, with a sentence that names
  * the job, if the id did something else, or if the request had another digest. digest NULL: any. */
@@ -107,7 +104,7 @@ struct store_job_move {
     int attempt; /* the current one for the caller; 0 before the first */
     enum store_job_state from, to;
     int restarts;       /* the row's new value */
-    const char *reason; /* the job's reason and the event's sentence; "": none */
+    const char *reason; /* the job's reason and the event's sentence; "": none, but from CANCELLING the reason stays */
 };
 /* *ret_event (may be NULL): the event's number. */
 MUST_CHECK status_t store_job_move(struct store *s, int64_t epoch, const struct store_job_move *move,
@@ -140,6 +137,18 @@ struct store_live_job {
 /* The next `limit` live jobs by id, after `after` (0: from the first). Takes up to STORE_RECOVERY_TIMEOUT_MS. */
 MUST_CHECK status_t store_job_live(struct store *s, struct store_memory *m, int64_t after, int limit,
                                    struct store_live_job **ret, size_t *ret_n, struct err *e);
+
+/* What /metrics reports of a job that has not ended. */
+struct store_job_brief {
+    int64_t id;
+    const char *name, *queue;
+    enum store_job_state state;
+    int restarts;
+    int64_t steps; /* 0: not known */
+};
+/* At most `limit` jobs that have not ended: first those that are not QUEUED, then by id. */
+MUST_CHECK status_t store_job_briefs(struct store *s, struct store_memory *m, int limit, struct store_job_brief **ret,
+                                     size_t *ret_n, struct err *e);
 
 /* The number of jobs in each state, for /metrics: counts[state], 12 entries. */
 MUST_CHECK status_t store_job_counts(struct store *s, int64_t counts[12], struct err *e);

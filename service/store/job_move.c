@@ -13,13 +13,15 @@
 
 static const struct sql_query JOB_MOVE = {
     { "job_move", "WITH d AS (DELETE FROM job_avoided_host WHERE job = $1 AND $4 >= " SQL_JOB_SUCCEEDED "), "
-                  "j AS (UPDATE job SET state = $4, reason = $6, restarts = $5, last_event = last_event + 1, "
+                  "j AS (UPDATE job SET state = $4, "
+                  "reason = CASE WHEN $3 = " SQL_JOB_CANCELLING
+                  " AND $6 = '' THEN reason ELSE $6 END, restarts = $5, last_event = last_event + 1, "
                   "start_time = CASE WHEN $4 IN (" SQL_JOB_RUNNING ", " SQL_JOB_SUCCEEDED
                   ") THEN coalesce(start_time, now()) ELSE start_time END, "
                   "end_time = CASE WHEN $4 >= " SQL_JOB_SUCCEEDED " THEN now() END "
-                  "WHERE id = $1 AND attempt = $2 AND state = $3 RETURNING id, last_event) "
+                  "WHERE id = $1 AND attempt = $2 AND state = $3 RETURNING id, last_event, reason) "
                   "INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
-                  "SELECT id, last_event, $2, 'state_changed', $4, $6, $7 FROM j RETURNING {columns}" },
+                  "SELECT id, last_event, $2, 'state_changed', $4, reason, $7 FROM j RETURNING {columns}" },
     SQL_SCALAR(int64_t, "number")
 };
 static const struct sql JOB_WAITING = { "job_waiting",

@@ -16,7 +16,11 @@ struct store_log_query {
     int64_t job;
     int rank, attempt; /* < 0 = all */
     int64_t cursor;    /* read the lines after it; 0: from the first line */
-    int limit;         /* lines, 1..LIMIT_PAGE_SIZE; long lines make a page end earlier */
+    /* If cursor is 0: from the group of lines that has the first line of this time or later, or the last_lines-th line
+     * from the end. 0: not given. */
+    int64_t from_time_us;
+    int last_lines;
+    int limit; /* lines, 1..LIMIT_PAGE_SIZE; long lines make a page end earlier */
 };
 /* *ret_cursor: for the next call; unchanged if there were no lines. Lines that are stored later have a higher cursor,
  * so that repeated calls miss no line. */

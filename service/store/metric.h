@@ -2,27 +2,30 @@
  *
  * An attempt that starts from step S hides the points after S of all earlier attempts. Downsampling divides a series
  * into at most max_points entries. Each entry covers the same number of consecutive points (the last may cover fewer)
- * and has their last step, mean, minimum and maximum. The last value of a series is exact. A series of more than 240
- * points for each entry is divided at the boundaries of its chunks, so that its values need not be read. */
+ * and has their last step, mean, minimum and maximum. The last value of a series is exact. A series of more than 120
+ * points for each entry may be divided at the boundaries of its chunks, so that its values need not be read; of more
+ * than 240, it is. */
 #ifndef SERVICE_STORE_METRIC_H
 #define SERVICE_STORE_METRIC_H
 
 #include "service/store/store.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define STORE_METRIC_MAX_POINTS 10000
-/* Entries of all series of one reply: 3 MiB, below the limit of a message. If a query has more, each series gets fewer
- * entries. */
-#define STORE_METRIC_MAX_TOTAL 98304
+/* Entries of all series of one reply: with their times 3 MiB, below the limit of a message. If a query has more, each
+ * series gets fewer entries. */
+#define STORE_METRIC_MAX_TOTAL 73728
 
 struct store_metric_query {
     int64_t job;
     const char *const *names; /* NULL or n_names = 0: all */
     size_t n_names;
-    int64_t after_step;
-    int max_points; /* 1..STORE_METRIC_MAX_POINTS */
-    int rank;       /* < 0: all */
+    int64_t after_step, until_step; /* points of the steps between, and of until_step; 0: no limit */
+    int max_points;                 /* 1..STORE_METRIC_MAX_POINTS */
+    int rank;                       /* < 0: all */
+    bool with_time;                 /* fills time_us */
 };
 struct store_series {
     const char *name;
@@ -33,6 +36,9 @@ struct store_series {
     size_t n; /* entries of the columns */
     const int64_t *step;
     const double *mean, *min, *max;
+    /* When the last point of the entry was reported, as in metric_points.h; NULL without with_time. Of a series that is
+     * divided at its chunks, the time may be that of the point after it. */
+    const int64_t *time_us;
 };
 /* Ordered by name, then rank. NOT_FOUND without the job. A job without points has no series. */
 MUST_CHECK status_t store_metric_query(struct store *s, struct store_memory *m, const struct store_metric_query *query,

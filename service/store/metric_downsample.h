@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 struct point_run {
-    int64_t n, last_step;
+    int64_t n, last_step, last_time_us;
     double sum, min, max;
 };
 
@@ -20,6 +20,7 @@ struct downsample {
     size_t n, capacity; /* entries */
     int64_t *step;      /* [capacity] memory of the caller */
     double *mean, *min, *max;
+    int64_t *time_us; /* [capacity]; NULL: not wanted */
 };
 
 /* How many runs one entry must hold, so that `total` runs give at most max_entries entries. */

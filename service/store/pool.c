@@ -46,6 +46,9 @@ struct store *store_new(const struct store_options *options) {
     s->patience_ms = options->patience_ms == 0 ? 2000 : options->patience_ms < 0 ? 0 : options->patience_ms;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->released, NULL);
+    s->times = (struct store_times){ .transactions = HISTOGRAM_OF_CALLS,
+                                     .statements = HISTOGRAM_OF_CALLS,
+                                     .reports = HISTOGRAM_OF_CALLS };
     s->idle = alloc_zeroed((size_t)s->max_connections, sizeof *s->idle);
     s->conninfo = alloc_copy_text(options->conninfo);
     return s;
@@ -105,7 +108,13 @@ static status_t acquire(struct store *s, deadline_ms_t deadline, struct connecti
         return st;
     struct err why = { "" };
     st = connection_open(s->conninfo, ret, &why);
+    if (st == ST_OK && s->session) {
+        st = sql_script(*ret, s->session, &why);
+        *ret = st == ST_OK ? *ret : connection_close(*ret);
+    }
     note_connect(s, st == ST_OK ? NULL : &why);
+    if (st == ST_OK)
+        (*ret)->times = &s->times.statements;
     return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }
 
@@ -133,6 +142,11 @@ static void drop_idle(struct store *s) {
         s->n_open--;
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+void pool_set_session(struct store *s, const char *text) {
+    s->session = text;
+    drop_idle(s);
 }
 
 /* ---- running ---- */
@@ -237,8 +251,8 @@ void transaction_end(struct transaction *t, status_t st, struct err *e) {
     const int64_t took = clock_mono_ns() - t->start_ns;
     release(s, t->c);
     t->c = NULL;
+    histogram_add(&s->times.transactions, took);
     pthread_mutex_lock(&s->lock);
-    s->stats.busy_ns += took;
     *(st == ST_OK ? &s->stats.transactions : &s->stats.failures) += 1;
     pthread_mutex_unlock(&s->lock);
     conclude(t, st);
@@ -289,3 +303,5 @@ void store_stats(struct store *s, struct store_stats *ret) {
     ret->busy = s->n_open - s->n_idle;
     pthread_mutex_unlock(&s->lock);
 }
+
+const struct store_times *store_times(const struct store *s) { return &s->times; }

@@ -37,10 +37,15 @@ struct store {
     int64_t commits[POOL_COMMITS]; /* a ring of transaction ids */
     size_t n_commits;              /* since store_open */
     struct store_stats stats;
+    struct store_times times; /* without the lock */
+    const char *session;      /* runs on each new connection; NULL: nothing */
 };
 
 /* store_open without a connection. */
 struct store *store_new(const struct store_options *options);
+
+/* Runs `text` (static) on each connection from now on. Call it before another thread uses the store. */
+void pool_set_session(struct store *s, const char *text);
 
 /* Runs a call's statements on a connection, and evaluates to their status:
  *

@@ -71,8 +71,11 @@ static const struct sql_query SPEC_GET = { { "spec_get", "SELECT {columns} FROM 
                                                    SQL_COLUMN_BYTES(struct spec_row, body, n, "body")) };
 static const struct sql SPEC_SET = { "spec_set", "UPDATE job_spec SET body = $2 WHERE job = $1" };
 static const struct sql MARK_MOVE = {
-    "mark_move", "INSERT INTO rank_sequence AS s (job, attempt, rank, sequence) VALUES ($1, $2, $3, $4) "
-                 "ON CONFLICT (job, attempt, rank) DO UPDATE SET sequence = $4 WHERE s.sequence < $4"
+    "mark_move",
+    "INSERT INTO rank_sequence AS s (job, attempt, rank, sequence, joined_us, begun_us, until_us, data_us, compute_us, "
+    "waiting_us, checkpoint_us, repeated_us) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) "
+    "ON CONFLICT (job, attempt, rank) DO UPDATE SET sequence = $4, joined_us = $5, begun_us = $6, until_us = $7, "
+    "data_us = $8, compute_us = $9, waiting_us = $10, checkpoint_us = $11, repeated_us = $12 WHERE s.sequence < $4"
 };
 
 static const struct sql JOB_LOST = { "job_lost", "UPDATE job SET records_lost = "
@@ -353,6 +356,8 @@ static status_t take_batch(struct connection *c, struct write *w, size_t i, cons
     k->sequence += (int64_t)(b->n - w->from[i]);
     result->sequence = k->sequence;
     w->records += (int64_t)(b->n - w->from[i]);
+    for (size_t at = w->from[i]; at < b->n; at++)
+        report_seconds_add(&k->time, k->of_program, k->repeats_until, &b->records[at]);
     return write_rare(c, w, i, job->last_event, e);
 }
 
@@ -409,7 +414,10 @@ static status_t send_batch(struct pipe *p, struct write *w, size_t i, struct err
 
 #define STEP_ARGS(job, step) ARGS(arg_int8(job), arg_int8(step))
 #define ARGS_OF_RANK(k)      arg_int8((k)->job), arg_int4((k)->attempt), arg_int4((k)->rank)
-#define MARK_ARGS(k)         ARGS(ARGS_OF_RANK(k), arg_int8((k)->sequence))
+#define MARK_ARGS(k)                                                                                                   \
+    ARGS(ARGS_OF_RANK(k), arg_int8((k)->sequence), arg_int8((k)->time.joined_us), arg_int8((k)->time.begun_us),        \
+         arg_int8((k)->time.until_us), arg_int8((k)->time.data_us), arg_int8((k)->time.compute_us),                    \
+         arg_int8((k)->time.waiting_us), arg_int8((k)->time.checkpoint_us), arg_int8((k)->time.repeated_us))
 
 /* The unfilled chunks of a rank, and its mark. */
 static status_t send_rest(struct pipe *p, const struct write *w, size_t i, struct err *e) {
@@ -480,12 +488,11 @@ static status_t write_all(struct connection *c, struct write *w, struct err *e) 
 
 static void count(const struct write *w, int64_t took_ns) {
     struct store *s = w->r->store;
+    histogram_add(&s->times.reports, took_ns);
     pthread_mutex_lock(&s->lock);
     s->stats.records += w->records;
     s->stats.points += w->points;
     s->stats.log_lines += w->lines;
-    s->stats.report_transactions++;
-    s->stats.report_ns += took_ns;
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -49,6 +49,7 @@ enum store_record_kind {
     STORE_RECORD_END,
     STORE_RECORD_RESOLVED_PLAN,
     STORE_RECORD_ARTIFACT,
+    STORE_RECORD_JOINED, /* the rank has joined: only its time counts */
 };
 
 /* Applies a resolved plan to a job's stored spec (n bytes): *ret is the new spec, newly allocated, or NULL if nothing
@@ -66,6 +67,7 @@ struct store_record {
             size_t n;
             char *const *names; /* [n] */
             const double *values;
+            bool per_rank; /* of this rank alone; else of the whole gang */
         } metrics;
         struct {
             const char *stream, *text;
@@ -95,6 +97,7 @@ struct store_record {
             const char *message;
             int64_t step;
             const char *weights_sha256; /* "" = not known */
+            bool as_asked;              /* all steps done, or stopped on request: the last checkpoint is written */
         } end;
     };
 };

@@ -1,7 +1,7 @@
 /* The ranks that a writer knows, and how they are read back.
  *
  * The table is a hash of (job, attempt, rank) with chains. A rank that it lacks is read from two places: its row of
- * placement and rank_sequence (RANK_MARK: its executor and its mark), and the last chunk of each of its series
+ * placement and rank_sequence (RANK_MARK: its executor, its mark, its time), and the last chunk of each of its series
  * (RANK_TAILS). An unfilled last chunk is decoded, so that new points are added to it; a full one only fixes the number
  * of the next chunk. When the table is full, the rank that was unused for longest is evicted: nothing is lost, because
  * its rows have everything.
@@ -21,14 +21,27 @@ struct rank_row {
     const char *executor;
     bool known; /* it has a mark */
     int64_t sequence;
+    bool of_program;
+    int64_t repeats_until;
+    struct rank_time time;
 };
 static const struct sql_query RANK_MARK = {
-    { "rank_mark", "SELECT {columns} FROM placement p LEFT JOIN rank_sequence s "
+    { "rank_mark", "SELECT {columns} FROM placement p JOIN job j ON j.id = p.job "
+                   "JOIN attempt a ON a.job = p.job AND a.number = p.attempt LEFT JOIN rank_sequence s "
                    "ON s.job = p.job AND s.attempt = p.attempt AND s.rank = p.rank "
                    "WHERE p.job = $1 AND p.attempt = $2 AND p.rank = $3" },
     SQL_ROW(struct rank_row, SQL_COLUMN(struct rank_row, executor, "p.executor"),
             SQL_COLUMN(struct rank_row, known, "s.sequence IS NOT NULL"),
-            SQL_COLUMN(struct rank_row, sequence, "s.sequence"))
+            SQL_COLUMN(struct rank_row, sequence, "s.sequence"), SQL_COLUMN(struct rank_row, of_program, "j.steps = 0"),
+            SQL_COLUMN(struct rank_row, repeats_until, "a.repeats_until"),
+            SQL_COLUMN(struct rank_row, time.joined_us, "s.joined_us"),
+            SQL_COLUMN(struct rank_row, time.begun_us, "s.begun_us"),
+            SQL_COLUMN(struct rank_row, time.until_us, "s.until_us"),
+            SQL_COLUMN(struct rank_row, time.data_us, "s.data_us"),
+            SQL_COLUMN(struct rank_row, time.compute_us, "s.compute_us"),
+            SQL_COLUMN(struct rank_row, time.waiting_us, "s.waiting_us"),
+            SQL_COLUMN(struct rank_row, time.checkpoint_us, "s.checkpoint_us"),
+            SQL_COLUMN(struct rank_row, time.repeated_us, "s.repeated_us"))
 };
 /* The last chunk of each of the job's metrics is found by one search of the index. */
 struct tail {
@@ -196,9 +209,12 @@ static status_t rank_load(struct rank_memory *k, struct connection *c, struct er
     if (!found)
         return ST_OK;
     k->executor = alloc_copy_text(row.executor);
+    k->of_program = row.of_program;
+    k->repeats_until = row.repeats_until;
     if (!row.known)
         return ST_OK;
     k->sequence = row.sequence;
+    k->time = row.time;
     TRY(sql_rows(c, m, &RANK_TAILS, key, &tails, &n, e));
     for (size_t i = 0; i < n; i++)
         load_tail(k, &tails[i]);

@@ -1,4 +1,5 @@
-/* The memory of a writer of reports: for each rank its high-water mark and the unfilled chunk of each series. Internal
+/* The memory of a writer of reports: for each rank its high-water mark, its time by cause, and the unfilled chunk of
+ * each series. Internal
  * to the store.
  *
  * The memory is a copy of rows. After a transaction that may not have committed, all of it is dropped, and read again
@@ -9,6 +10,7 @@
 #include "base/limits.h"
 #include "service/store/metric_times.h"
 #include "service/store/report.h"
+#include "service/store/report_seconds.h"
 #include "service/store/sql.h"
 
 /* One series' last chunk. */
@@ -34,6 +36,9 @@ struct rank_memory {
     int attempt, rank;
     char *executor; /* where the attempt placed the rank; NULL: the attempt has no such rank */
     int64_t sequence;
+    bool of_program;       /* its job is that of a program */
+    int64_t repeats_until; /* of its attempt */
+    struct rank_time time;
     uint64_t used; /* the write that used it last */
     bool dropped_reported;
     bool repeat_reported;   /* a point that differs from an earlier attempt's was found */

@@ -230,9 +230,13 @@ static status_t run(struct connection *c, const struct sql *q, const struct sql_
                     const struct sql_arg *args, PGresult **ret, struct err *e) {
     CLEANUP(sql_encoded_done) struct sql_encoded a;
     sql_encode(args, &a);
+    const int64_t begun_ns = clock_mono_ns();
     TRY(prepare(c, q, query, &a, e));
     TRY(send(c, q, &a, e));
-    return take_result(c, q->name, ret, e);
+    const status_t st = take_result(c, q->name, ret, e);
+    if (c->times)
+        histogram_add(c->times, clock_mono_ns() - begun_ns);
+    return st;
 }
 
 status_t sql_execute(struct connection *c, const struct sql *q, const struct sql_arg *args, int64_t *ret_n,
@@ -244,17 +248,35 @@ status_t sql_execute(struct connection *c, const struct sql *q, const struct sql
     return ST_OK;
 }
 
+static status_t rows_of(const struct sql_query *q, struct store_memory *m, PGresult **take_r, void *ret_rows,
+                        size_t *ret_n, struct err *e) {
+    char *rows;
+    const size_t n = (size_t)PQntuples(*take_r);
+    TRY(sql_read_rows(q, m, take_r, &rows, e));
+    memcpy(ret_rows, &rows, sizeof rows);
+    *ret_n = n;
+    return ST_OK;
+}
+
 status_t sql_rows_of(struct connection *c, struct store_memory *m, const struct sql_query *q,
                      const struct sql_arg *args, void *ret_rows, size_t size, size_t *ret_n, struct err *e) {
     assert(size == q->row->size);
     CLEANUP(sql_clearp) PGresult *r = NULL;
-    char *rows;
     TRY(run(c, &q->sql, q, args, &r, e));
-    const size_t n = (size_t)PQntuples(r);
-    TRY(sql_read_rows(q, m, &r, &rows, e));
-    memcpy(ret_rows, &rows, sizeof rows);
-    *ret_n = n;
-    return ST_OK;
+    return rows_of(q, m, &r, ret_rows, ret_n, e);
+}
+
+status_t sql_rows_once_of(struct connection *c, struct store_memory *m, const struct sql_query *q,
+                          const struct sql_arg *args, void *ret_rows, size_t size, size_t *ret_n, struct err *e) {
+    assert(size == q->row->size);
+    CLEANUP(sql_clearp) PGresult *r = NULL;
+    CLEANUP(sql_encoded_done) struct sql_encoded a;
+    CLEANUP(freep) char *text = sql_query_text(q);
+    sql_encode(args, &a);
+    if (!PQsendQueryParams(c->pg, text, a.n, a.types, a.values, a.lengths, a.formats, 1))
+        return fail_connection(c, q->sql.name, e);
+    TRY(take_result(c, q->sql.name, &r, e));
+    return rows_of(q, m, &r, ret_rows, ret_n, e);
 }
 
 status_t sql_find_of(struct connection *c, struct store_memory *m, const struct sql_query *q,

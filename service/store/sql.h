@@ -1,12 +1,14 @@
 /* Statements on one connection. Internal to the store. sql.c is the only caller of libpq's functions that run
  * statements. All values are sent and received in PostgreSQL's binary format. A SQLSTATE becomes a status.
  *
- * A statement is a static constant. Its first use on a connection prepares it there, under its name. */
+ * A statement is a static constant. Its first use on a connection prepares it there, under its name. sql_rows_once is
+ * the exception. */
 #ifndef SERVICE_STORE_SQL_H
 #define SERVICE_STORE_SQL_H
 
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "base/status.h"
 #include "service/store/sql_argument.h"
 #include "service/store/sql_row.h"
@@ -36,6 +38,7 @@ struct connection {
     const struct sql *prepared[SQL_MAX_PREPARED]; /* a hash table of addresses, with open addressing */
     int n_prepared;
     bool in_pipeline;
+    struct histogram *times; /* of statements; NULL: not counted */
 };
 
 /* Opens a connection with the store's session settings. UNAVAILABLE if no server answers. */
@@ -56,6 +59,10 @@ MUST_CHECK status_t sql_execute(struct connection *c, const struct sql *q, const
 /* Runs a query. ret_rows: the address of a pointer to the query's struct; it becomes an array in m of *ret_n. */
 #define sql_rows(c, m, q, args, ret_rows, ret_n, e)                                                                    \
     sql_rows_of((c), (m), (q), (args), (ret_rows), sizeof **(ret_rows), (ret_n), (e))
+/* The same for a query whose text was composed for this call, in the caller's memory: the statement is not kept
+ * prepared, and PostgreSQL plans it for these arguments. */
+#define sql_rows_once(c, m, q, args, ret_rows, ret_n, e)                                                               \
+    sql_rows_once_of((c), (m), (q), (args), (ret_rows), sizeof **(ret_rows), (ret_n), (e))
 /* The first row of a query into *ret, whose strings, bytes and arrays are in m; m may be NULL if it has none. *ret is
  * untouched if *ret_found is false. */
 #define sql_find(c, m, q, args, ret, ret_found, e)                                                                     \
@@ -66,6 +73,9 @@ MUST_CHECK status_t sql_execute(struct connection *c, const struct sql *q, const
 /* The functions of the macros above; size: of the struct, which must be that of the query's row. */
 MUST_CHECK status_t sql_rows_of(struct connection *c, struct store_memory *m, const struct sql_query *q,
                                 const struct sql_arg *args, void *ret_rows, size_t size, size_t *ret_n, struct err *e);
+MUST_CHECK status_t sql_rows_once_of(struct connection *c, struct store_memory *m, const struct sql_query *q,
+                                     const struct sql_arg *args, void *ret_rows, size_t size, size_t *ret_n,
+                                     struct err *e);
 MUST_CHECK status_t sql_find_of(struct connection *c, struct store_memory *m, const struct sql_query *q,
                                 const struct sql_arg *args, void *ret, size_t size, bool *ret_found, struct err *e);
 MUST_CHECK status_t sql_get_of(struct connection *c, struct store_memory *m, const struct sql_query *q,

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 /* More than the arguments of any statement. */
-#define SQL_MAX_ARGS 24
+#define SQL_MAX_ARGS 48
 /* Of arg_sentence, with its NUL. */
 #define SQL_MAX_SENTENCE_BYTES 1024
 

@@ -67,7 +67,23 @@ enum store_executor_state {
     STORE_EXECUTOR_LOST = NUMBER_EXECUTOR_LOST,
 };
 
+#define NUMBER_SWEEP_RUNNING    1
+#define NUMBER_SWEEP_CANCELLING 2
+#define NUMBER_SWEEP_SUCCEEDED  3 /* this and the following ones are final */
+#define NUMBER_SWEEP_FAILED     4
+#define NUMBER_SWEEP_CANCELLED  5
+
+enum store_sweep_state {
+    STORE_SWEEP_RUNNING = NUMBER_SWEEP_RUNNING,
+    STORE_SWEEP_CANCELLING = NUMBER_SWEEP_CANCELLING,
+    STORE_SWEEP_SUCCEEDED = NUMBER_SWEEP_SUCCEEDED,
+    STORE_SWEEP_FAILED = NUMBER_SWEEP_FAILED,
+    STORE_SWEEP_CANCELLED = NUMBER_SWEEP_CANCELLED,
+};
+
 /* "QUEUED" etc.; "UNKNOWN" for any other number. Static storage. */
 const char *store_job_state_name(int state);
+/* "RUNNING" etc., the same. */
+const char *store_sweep_state_name(int state);
 
 #endif

@@ -12,6 +12,11 @@ const char *store_job_state_name(int state) {
     return names[state >= 1 && state <= STORE_JOB_CANCELLED ? state : 0];
 }
 
+const char *store_sweep_state_name(int state) {
+    static const char *const names[] = { "UNKNOWN", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED" };
+    return names[state >= 1 && state <= STORE_SWEEP_CANCELLED ? state : 0];
+}
+
 status_t store_open(const struct store_options *options, struct store **ret, struct err *e) {
     CLEANUP(store_closep) struct store *s = store_new(options);
     TRY(STORE_READ(s, c, schema_check(c, e), e));

@@ -27,6 +27,7 @@
 #define SERVICE_STORE_STORE_H
 
 #include "base/cleanup.h"
+#include "base/histogram.h"
 #include "base/status.h"
 
 #include <stdint.h>
@@ -56,11 +57,16 @@ struct store_stats {
     int64_t transactions;  /* that succeeded */
     int64_t failures;      /* that failed */
     int64_t reconnects;
-    int64_t busy_ns;                    /* the sum of the transactions' times */
     int64_t records, points, log_lines; /* stored from reports */
-    int64_t report_transactions, report_ns;
 };
 void store_stats(struct store *s, struct store_stats *ret);
+
+/* The times of transactions, with those that failed; of single statements outside of pipelines; of writes of reports.
+ * Valid as long as the store. */
+struct store_times {
+    struct histogram transactions, statements, reports;
+};
+const struct store_times *store_times(const struct store *s);
 
 /* Checks with one round trip that PostgreSQL answers. */
 MUST_CHECK status_t store_ping(struct store *s, struct err *e);

@@ -39,6 +39,11 @@ static const struct sql_query TOKEN_REVOKE = {
                       "WHERE name = $1 RETURNING {columns}" },
     &TOKEN
 };
+static const struct sql_query TOKEN_JOIN = {
+    { "token_join", "UPDATE token SET digest = $2, role = 4, expire_time = NULL WHERE name = $1 AND (digest = $2 "
+                    "OR role = 5 AND revoke_time IS NULL AND expire_time > now()) RETURNING {columns}" },
+    &TOKEN
+};
 static const struct sql_query TOKEN_LIST = {
     { "token_list", "SELECT {columns} FROM token WHERE name > $1 ORDER BY name LIMIT $2" }, &TOKEN
 };
@@ -69,6 +74,15 @@ status_t store_token_revoke(struct store *s, struct store_memory *m, int64_t epo
     bool found = false;
     TRY(STORE_WRITE(s, epoch, c, sql_find(c, m, &TOKEN_REVOKE, ARGS(arg_text(name)), ret, &found, e), e));
     return found ? ST_OK : err_set(e, ST_NOT_FOUND, "there is no token '%s'", name);
+}
+
+status_t store_token_join(struct store *s, struct store_memory *m, int64_t epoch, const char *name,
+                          const uint8_t digest[STORE_TOKEN_DIGEST], struct store_token *ret, struct err *e) {
+    bool found = false;
+    TRY(STORE_WRITE(
+        s, epoch, c,
+        sql_find(c, m, &TOKEN_JOIN, ARGS(arg_text(name), arg_bytes(digest, STORE_TOKEN_DIGEST)), ret, &found, e), e));
+    return found ? ST_OK : err_set(e, ST_UNAUTHENTICATED, "the token '%s' was used, has expired or was revoked", name);
 }
 
 status_t store_token_list(struct store *s, struct store_memory *m, const char *after, int limit,

@@ -33,6 +33,11 @@ MUST_CHECK status_t store_token_create(struct store *s, struct store_memory *m, 
 /* Revokes a token. A token that was revoked already does not change. NOT_FOUND without it. */
 MUST_CHECK status_t store_token_revoke(struct store *s, struct store_memory *m, int64_t epoch, const char *name,
                                        struct store_token *ret, struct err *e);
+/* A good token of role JOIN (5) becomes a token of role EXECUTOR (4) with the same name and another digest, without
+ * expiry. A repeated call with the same digest changes nothing. UNAUTHENTICATED if `name` is no such token, or no
+ * longer. */
+MUST_CHECK status_t store_token_join(struct store *s, struct store_memory *m, int64_t epoch, const char *name,
+                                     const uint8_t digest[STORE_TOKEN_DIGEST], struct store_token *ret, struct err *e);
 /* By name, those after `after` ("": from the first). */
 MUST_CHECK status_t store_token_list(struct store *s, struct store_memory *m, const char *after, int limit,
                                      struct store_token **ret, size_t *ret_n, struct err *e);
