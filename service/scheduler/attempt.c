@@ -18,6 +18,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+int64_t attempt_start_limit_ms(const struct job *job) {
+    return job->needs & SCHEDULER_FEATURE_DATA ? SCHEDULER_START_DATA_TIMEOUT_MS : SCHEDULER_START_TIMEOUT_MS;
+}
+
 struct attempt *attempt_new(int number, int n_ranks) {
     struct attempt *a = alloc_zeroed(1, sizeof *a);
     a->number = number;

@@ -130,6 +130,7 @@ static void close_failed(struct scheduler *s, struct job *job, const struct rank
     }
     if (job->state != JOB_STATE_RESTARTING)
         job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, why, out);
+    action_add(out, ACT_RESTART, job)->blamed = cause->cause;
     job->failures += recourse != RECOURSE_ELSEWHERE;
     const int64_t delay_ms = cause->cause == RANK_END_NO_ORDER ? retry_no_order_delay_ms(job->failures)
                                                                : retry_delay_ms(job->failures);
@@ -167,7 +168,7 @@ void attempt_try_close(struct scheduler *s, struct job *job, int64_t now_ms, str
         return;
     if (job->state == JOB_STATE_CANCELLING) {
         close_attempt(s, job, "cancelled", out);
-        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "", out);
         return;
     }
     if (all_finished(a) && (a->final_committed || job->no_final_checkpoint) && job->state != JOB_STATE_RESTARTING) {

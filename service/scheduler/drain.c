@@ -10,14 +10,18 @@ void executor_mark(struct executor *ex, const struct scheduler_drain *drain) {
     snprintf(ex->drain_reason, sizeof ex->drain_reason, "%s", drain->drained && drain->reason ? drain->reason : "");
 }
 
-/* Preempts every job with ranks on the host. A gang leaves as a whole, because its ranks on other hosts cannot continue
- * alone. */
-static void leave(struct scheduler *s, const struct executor *ex, struct scheduler_actions *out) {
-    char why[sizeof ex->id + sizeof ex->drain_reason + 32];
-    snprintf(why, sizeof why, "executor %s is drained%s%s", ex->id, ex->drain_reason[0] ? ": " : "", ex->drain_reason);
+/* A gang leaves as a whole, because its ranks on other hosts cannot continue alone. */
+void executor_preempt_jobs(struct scheduler *s, const struct executor *ex, const char *why,
+                           struct scheduler_actions *out) {
     for (struct job *job = s->active; job; job = job->next)
         if (job->attempt && attempt_part(job->attempt, ex))
             job_preempt(s, job, why, out);
+}
+
+static void leave(struct scheduler *s, const struct executor *ex, struct scheduler_actions *out) {
+    char why[sizeof ex->id + sizeof ex->drain_reason + 32];
+    snprintf(why, sizeof why, "executor %s is drained%s%s", ex->id, ex->drain_reason[0] ? ": " : "", ex->drain_reason);
+    executor_preempt_jobs(s, ex, why, out);
 }
 
 void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,

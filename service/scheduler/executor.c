@@ -84,12 +84,16 @@ void executor_handle_detached(struct scheduler *s, const struct scheduler_event 
     s->needs_placing = true;
 }
 
-void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *ev) {
+void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out) {
     struct executor *ex = find_current(s, ev);
+    char why[sizeof ex->id + 48];
     if (!ex || ex->leaving)
         return;
     ex->leaving = true;
     s->needs_placing = true;
+    snprintf(why, sizeof why, "the agent of executor %s drains", ex->id);
+    if (ev->drain.now)
+        executor_preempt_jobs(s, ex, why, out);
 }
 
 int executor_free(const struct executor *ex, enum scheduler_slot slot, int world_size) {

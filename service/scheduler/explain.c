@@ -210,10 +210,16 @@ static void add_lacking_feature(const struct job *job, struct capacity capacity,
     if (!first)
         return;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_LACKING);
-    MESSAGE(r, "%d %s slot%s %s on executors of an older release, which lacks '%s', executor %s among them",
-            capacity.lacking, kinds[job->slot], s_of(capacity.lacking), is_of(capacity.lacking),
+    const char *host_event = scheduler_feature_host_event(job_lacks(job, first));
+    MESSAGE(r, "%d %s slot%s %s on executors %s '%s', executor %s among them", capacity.lacking, kinds[job->slot],
+            s_of(capacity.lacking), is_of(capacity.lacking),
+            host_event ? "that do not offer" : "of an older release, which lacks",
             scheduler_feature_name(job_lacks(job, first)), first->id);
-    REMEDY(r, "upgrade Trainyard on the host of executor %s and restart its agent", first->id);
+    if (host_event)
+        REMEDY(r, "the log of executor %s says why (%s); an agent of an older release must be upgraded", first->id,
+               host_event);
+    else
+        REMEDY(r, "upgrade Trainyard on the host of executor %s and restart its agent", first->id);
 }
 
 static void add_out_of_use(const struct job *job, struct capacity all, struct scheduler_explanation *x) {

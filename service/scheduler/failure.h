@@ -25,6 +25,7 @@ enum rank_end_cause {
     RANK_END_CHECKPOINT_UNREADABLE = 13,
     RANK_END_NOT_STARTED = 14,
     RANK_END_NO_ORDER = 15, /* set by the scheduler: the controller could not send the start order */
+    RANK_END_CAUSES,
 };
 
 /* The end of a rank. A path and a reason fit into 320 bytes; the job's log has the full sentence. */
@@ -52,6 +53,9 @@ bool rank_end_blames_host(enum rank_end_cause cause);
 /* With rank_end_blames_host: true if the same host may work later (an unreachable share, a full disk). A host that
  * lacks something else, such as a file, will lack it in the next attempt too. */
 bool rank_end_may_pass(enum rank_end_cause cause);
+
+/* A label for /metrics, such as "host_lost". Static storage. */
+const char *rank_end_name(enum rank_end_cause cause);
 
 /* Never NULL: a clause such as "ended without a reason", for an end without a message. Static storage. */
 const char *rank_end_text(enum rank_end_cause cause);

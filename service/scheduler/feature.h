@@ -3,6 +3,7 @@
 #ifndef SERVICE_SCHEDULER_FEATURE_H
 #define SERVICE_SCHEDULER_FEATURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The numbers are stored with jobs. Never change one. */
@@ -10,10 +11,16 @@ enum scheduler_feature {
     SCHEDULER_FEATURE_CODE = 1,    /* program.code */
     SCHEDULER_FEATURE_SECRETS = 2, /* program.secrets */
     SCHEDULER_FEATURE_PYTHON = 4,  /* program.python */
+    SCHEDULER_FEATURE_IMAGE = 8,   /* program.image; a host may be unable to do it */
+    SCHEDULER_FEATURE_DATA = 16,   /* data of stores; a host may be unable to do it */
 };
 
 /* The number of a feature; 0: this controller does not know the name. */
 uint32_t scheduler_feature_read(const char *name);
+/* Whether the first of these features also depends on what the agent's host can do, not only on the agent's release. */
+bool scheduler_feature_is_of_host(uint32_t features);
+/* What the log of such a host calls its reason: "no_images". NULL: the first of these features is no such feature. */
+const char *scheduler_feature_host_event(uint32_t features);
 /* The name of the first of these features, as agents write it; "unknown" if none has a name. */
 const char *scheduler_feature_name(uint32_t features);
 

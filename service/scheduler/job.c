@@ -110,17 +110,20 @@ void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t n
         action_refuse(out, ev->token, "JOB_NOT_CANCELLABLE", "job %lld is already being cancelled", (long long)ev->job);
         return;
     }
+    const bool given = ev->reason && *ev->reason;
     if (job->state == JOB_STATE_QUEUED) {
-        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_CANCEL_ASKED, "cancelled while it was queued", out);
+        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_CANCEL_ASKED,
+                 given ? ev->reason : "cancelled while it was queued", out);
     } else {
         queue_remove(s, job);
-        job_move(s, job, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED, "cancelled by its user", out);
+        job_move(s, job, JOB_STATE_CANCELLING, JOB_CAUSE_CANCEL_ASKED, given ? ev->reason : "cancelled by its user",
+                 out);
         if (job->attempt) {
             attempt_release(s, job);
             attempt_stop(job, "the job is cancelled", out);
             attempt_try_close(s, job, now_ms, out);
         } else {
-            job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+            job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "", out);
         }
     }
     action_reply(out, ev->token);

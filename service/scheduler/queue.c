@@ -121,7 +121,7 @@ static void take_slots(struct scheduler *s, struct job *job, const int *host, in
     struct attempt *attempt = attempt_new(job->number + 1, ranks);
     for (int r = 0; r < ranks; r++)
         attempt->ranks[r].executor = s->all[host[r]];
-    attempt->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
+    attempt->start_deadline_ms = now_ms + attempt_start_limit_ms(job);
     attempt_begin(job, attempt);
 }
 
@@ -218,10 +218,12 @@ void queue_capacity_text(const struct job *job, struct capacity capacity, char *
     }
     size_t used = strlen(drained);
     if (capacity.lacking)
-        used += (size_t)snprintf(drained + used, sizeof drained - used,
-                                 "; %d more %s on executors of an older release, which lacks '%s': executor %s",
-                                 capacity.lacking, capacity.lacking == 1 ? "is" : "are",
-                                 scheduler_feature_name(job_lacks(job, capacity.lacking_at)), capacity.lacking_at->id);
+        used += (size_t)snprintf(
+            drained + used, sizeof drained - used, "; %d more %s on executors %s '%s': executor %s", capacity.lacking,
+            capacity.lacking == 1 ? "is" : "are",
+            scheduler_feature_is_of_host(job_lacks(job, capacity.lacking_at)) ? "that do not offer"
+                                                                              : "of an older release, which lacks",
+            scheduler_feature_name(job_lacks(job, capacity.lacking_at)), capacity.lacking_at->id);
     if (capacity.avoided)
         snprintf(drained + used, sizeof drained - used, "; %d more %s avoided: executor %s: %.180s", capacity.avoided,
                  capacity.avoided == 1 ? "is" : "are", capacity.avoided_at->executor, capacity.avoided_at->why);

@@ -73,7 +73,7 @@ static void load_attempt(struct scheduler *s, struct job *job, const struct sche
     a->grows = job_is_elastic(job) && row->state == JOB_STATE_PREEMPTING && !drained;
     a->running_ms = now_ms;
     a->all_joined = a->all_started = row->state == JOB_STATE_RUNNING;
-    a->start_deadline_ms = now_ms + SCHEDULER_START_TIMEOUT_MS;
+    a->start_deadline_ms = now_ms + attempt_start_limit_ms(job);
     attempt_begin(job, a);
 }
 
@@ -223,7 +223,7 @@ static void settle_closed(struct scheduler *s, struct job *job, struct scheduler
     else if (job->state == JOB_STATE_PAUSING)
         job_move(s, job, JOB_STATE_PAUSED, JOB_CAUSE_STOPPED, "paused by its user", out);
     else if (job->state == JOB_STATE_CANCELLING)
-        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "cancelled by its user", out);
+        job_move(s, job, JOB_STATE_CANCELLED, JOB_CAUSE_STOPPED, "", out);
     else if (job->state == JOB_STATE_STARTING || job->state == JOB_STATE_RUNNING)
         job_move(s, job, JOB_STATE_RESTARTING, JOB_CAUSE_ATTEMPT_FAILED, died, out);
 }
@@ -251,7 +251,8 @@ static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_action
                     end.rank = r;
                     break;
                 }
-            snprintf(end.message, sizeof end.message, "did not join within %d s", SCHEDULER_START_TIMEOUT_MS / 1000);
+            snprintf(end.message, sizeof end.message, "did not join within %d s",
+                     (int)(attempt_start_limit_ms(job) / 1000));
             attempt_fail(s, job, &end, out);
         }
     }
@@ -284,7 +285,7 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
             queue_report_again(s);
         }
         break;
-    case EV_EXECUTOR_LEAVES: executor_handle_leaving(s, ev); break;
+    case EV_EXECUTOR_LEAVES: executor_handle_leaving(s, ev, ret); break;
     case EV_EXECUTOR_DETACHED: executor_handle_detached(s, ev); break;
     case EV_EXECUTOR_DRAIN: executor_drain(s, ev, now_ms, ret); break;
     case EV_RANK_ENDED: on_rank_ended(s, ev, ret); break;

@@ -30,6 +30,8 @@
 #define SCHEDULER_TICK_MS 100
 /* A gang that has not joined by then is stopped and restarted. Long enough to load tens of GB of data or checkpoint. */
 #define SCHEDULER_START_TIMEOUT_MS 600000
+/* The same if hosts copy data first: the agents watch that copying does not stand still. */
+#define SCHEDULER_START_DATA_TIMEOUT_MS 86400000
 /* A program's rank repeats that it is silent within this time, or it counts as not silent. */
 #define SCHEDULER_SILENCE_MS 12000
 /* From a stop order to kill. */
@@ -148,13 +150,14 @@ enum scheduler_event_kind {
     EV_TICK,              /* leases and deadlines expire. Before you pass EV_TICK, pass all events that
                            * arrived earlier */
     EV_JOB_SUBMITTED,     /* row: QUEUED */
-    EV_JOB_CANCEL,        /* job, token; one ACT_REPLY follows */
-    EV_JOB_PAUSE,         /* the same */
+    EV_JOB_CANCEL,        /* job, token, reason (NULL or "": by its user); one ACT_REPLY follows */
+    EV_JOB_PAUSE,         /* job, token; one ACT_REPLY follows */
     EV_JOB_RESUME,        /* the same */
     EV_JOB_RETRY,         /* row: FAILED; token */
     EV_EXECUTOR_ATTACHED, /* executor, attach */
     EV_EXECUTOR_SEEN,     /* executor, last_seen_ms; renews its lease; no actions follow */
-    EV_EXECUTOR_LEAVES,   /* executor, attach.incarnation: its agent is stopping. It gets no more ranks */
+    EV_EXECUTOR_LEAVES,   /* executor, attach.incarnation: its agent is stopping. It gets no more ranks. drain.now: its
+                           * jobs are preempted; otherwise the agent ends its ranks. Repeated after each attach */
     EV_EXECUTOR_DETACHED, /* the same: its stream has ended. It gets no more ranks until it attaches again. It keeps its
                            * ranks until its lease expires. One that leaves and has no ranks is lost at once */
     EV_EXECUTOR_DEVICES,  /* executor, attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined have
@@ -200,7 +203,8 @@ struct scheduler_event {
 enum scheduler_action_kind {
     /* To the database, each one transaction with its event row. */
     ACT_ATTEMPT_CREATE,     /* job, attempt, from -> STARTING, placement, needs */
-    ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason */
+    ACT_JOB_STATE,          /* job, attempt, from, to, cause, restarts, text = reason; from CANCELLING to CANCELLED
+                             * the text is empty, and the reason of the cancel stays */
     ACT_ATTEMPT_END,        /* job, attempt, restarts, text: the attempt's row gets its end */
     ACT_CHECKPOINT_CORRUPT, /* job, attempt, text: the checkpoint that the attempt started from */
     ACT_CHECKPOINT_MISSING, /* the same */
@@ -217,6 +221,7 @@ enum scheduler_action_kind {
     /* To the caller. */
     ACT_AWAIT_STORED, /* job, attempt, rank, sequence: pass EV_RANK_STORED once they are stored */
     ACT_REPLY,        /* token, status, reason, text */
+    ACT_RESTART,      /* job, attempt, blamed: another attempt follows one that failed; for /metrics */
     ACT_FORGET,       /* job: it has ended; no further actions follow */
 };
 

@@ -240,6 +240,8 @@ void attempt_release(struct scheduler *s, struct job *job);
 void attempt_undo(struct job *job);
 /* A new attempt whose ranks have no executors yet. */
 struct attempt *attempt_new(int number, int n_ranks);
+/* The time in which all ranks of an attempt of the job must join. */
+int64_t attempt_start_limit_ms(const struct job *job);
 void attempt_free(struct attempt *a);
 /* Makes `a` the job's attempt. Each rank has its executor, and its slot is in use from now on. */
 void attempt_begin(struct job *job, struct attempt *a);
@@ -291,7 +293,7 @@ int executor_free(const struct executor *ex, enum scheduler_slot slot, int world
 int executor_free_for(const struct executor *ex, const struct job *job);
 enum scheduler_detachment executor_detachment(const struct executor *ex);
 void executor_handle_detached(struct scheduler *s, const struct scheduler_event *ev);
-void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *ev);
+void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
 void executor_unfence(struct executor *ex, int64_t job, int attempt); /* an old attempt has ended there */
 /* Executors whose lease has expired are lost, and the ranks that they had. */
 void executor_expire_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
@@ -332,6 +334,9 @@ void job_capacity_without_lacking(const struct scheduler *s, const struct job *j
 
 /* drain.c */
 void executor_mark(struct executor *ex, const struct scheduler_drain *drain);
+/* why: for the jobs, which end with checkpoints and are QUEUED again. */
+void executor_preempt_jobs(struct scheduler *s, const struct executor *ex, const char *why,
+                           struct scheduler_actions *out);
 void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
                     struct scheduler_actions *out);
 /* After a start: ends the attempts on hosts that are drained at once. */
