@@ -65,6 +65,7 @@ static void job_forget(struct controller *c, int64_t job) {
     progress_forget(c->progress, job);
     checkpoint_gc_request(c->checkpoint_gc, job);
     job_watchers_notify(c->job_watchers, job);
+    sweeps_job_ended(c->sweeps);
 }
 
 /* The store has made the job FAILED and has created no attempt. The attempt has no start order, so that the actions of
@@ -123,6 +124,8 @@ static void attempt_create(struct controller *c, const struct scheduler_action *
         row.refuse = refusal.msg;
     enum write_result after = WRITE_REPEATED(c, store_attempt_create(c->store, m, c->own_epoch, &row, &start, &e), &e);
     check_move(c, after, a, &e);
+    if (after == WRITE_DONE && start.queued_seconds >= 0)
+        histogram_add(&c->times.queued, (int64_t)(start.queued_seconds * 1e9));
     if (after == WRITE_DONE && start.refused[0])
         attempt_refused(c, a, start.refused);
     else if (after == WRITE_DONE)
@@ -160,6 +163,7 @@ static void job_state(struct controller *c, const struct scheduler_action *a, co
     log_event(LOG_INFO, "job_state", "job", LOG_INT(a->job), "attempt", LOG_INT(a->attempt), "from",
               LOG_STR(job_state_name(a->from)), "to", LOG_STR(job_state_name(a->to)), "reason", LOG_STR(a->text), NULL);
     job_watchers_notify(c->job_watchers, a->job);
+    notifier_wake(c->notifier);
 }
 
 static status_t host_fault(struct controller *c, const struct scheduler_action *a, const char *request, struct err *e) {
@@ -325,6 +329,9 @@ static void act(struct controller *c, const struct scheduler_action *a, struct l
     case ACT_REPLY:
         if (request)
             loop_request_reply(request, a->status, a->reason, a->text);
+        break;
+    case ACT_RESTART: /* an agent may report a cause that this version does not know */
+        atomic_fetch_add(&c->restarts[(unsigned)a->blamed < RANK_END_CAUSES ? a->blamed : RANK_END_UNKNOWN], 1);
         break;
     case ACT_FORGET: job_forget(c, a->job); break;
     }

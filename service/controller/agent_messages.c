@@ -126,7 +126,7 @@ void handle_agent_message(struct controller *c, const struct inbox_item *item) {
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_GOODBYE:
         log_event(LOG_INFO, "executor_leaves", "executor", LOG_STR(executor), "reason", LOG_STR(m->goodbye->reason),
                   NULL);
-        detach_executor(c, executor, item->incarnation, true);
+        detach_leaving(c, executor, item->incarnation, m->goodbye->drain);
         break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_REFUSED:
         log_event(LOG_WARN, "order_refused", "executor", LOG_STR(executor), "job", LOG_INT(m->refused->job), "reason",

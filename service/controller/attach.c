@@ -132,7 +132,7 @@ void attach_handle_hello(struct controller *c, const struct inbox_item *item) {
     actions_run(c, &ev);
     /* The stream may have ended meanwhile, and its end may have been handled before this attach. */
     if (!dispatch_attached(c->dispatch, executor))
-        detach_executor(c, executor, h->incarnation, false);
+        detach_executor(c, executor, h->incarnation);
     for (size_t i = 0; i < n; i++) {
         free((void *)(uintptr_t)parts[i].ranks);
         free((void *)(uintptr_t)parts[i].ends);

@@ -1,6 +1,8 @@
 #include "service/controller/attempt_secrets.h"
 
+#include "api/spec/secret_fields.h"
 #include "base/alloc.h"
+#include "base/cleanup.h"
 #include "base/limits.h"
 #include "service/store/secret.h"
 
@@ -18,14 +20,12 @@ void attempt_secrets_done(struct attempt_secrets *s) {
     *s = (struct attempt_secrets){ 0 };
 }
 
-static size_t count(const Trainyard__V1__ProgramSpec *program) { return program ? program->n_secrets : 0; }
-
-static status_t rows_read(struct store *store, struct store_memory *m, const Trainyard__V1__ProgramSpec *program,
+static status_t rows_read(struct store *store, struct store_memory *m, const struct secret_field *fields, size_t n,
                           struct store_secret **ret, size_t *ret_n, struct err *e) {
-    const char **names = alloc_zeroed(program->n_secrets, sizeof *names);
-    for (size_t i = 0; i < program->n_secrets; i++)
-        names[i] = program->secrets[i]->value;
-    status_t st = store_secret_some(store, m, names, program->n_secrets, ret, ret_n, e);
+    const char **names = alloc_zeroed(n, sizeof *names);
+    for (size_t i = 0; i < n; i++)
+        names[i] = fields[i].secret;
+    status_t st = store_secret_some(store, m, names, n, ret, ret_n, e);
     free(names);
     return st;
 }
@@ -46,43 +46,42 @@ static status_t try_open(const struct keyring *keys, const struct store_secret *
     return st;
 }
 
-/* Returns what is wrong with one secret of the program; ST_OK: nothing. */
-static status_t judge(const struct keyring *keys, const Trainyard__V1__ProgramSpec__SecretsEntry *asked,
-                      const struct store_secret *row, struct err *e) {
+/* Returns what is wrong with one secret of the job; ST_OK: nothing. */
+static status_t judge(const struct keyring *keys, const struct secret_field *field, const struct store_secret *row,
+                      struct err *e) {
     struct err why;
     if (!row)
         return err_set(e, ST_NOT_FOUND,
-                       "program.secrets.%.128s: there is no secret '%.128s': set it with 'trainyard secret set %.128s'",
-                       asked->key, asked->value, asked->value);
+                       "%s: there is no secret '%.128s': set it with 'trainyard secret set %.128s'", field->path,
+                       field->secret, field->secret);
     status_t st = try_open(keys, row, &why);
-    return st == ST_OK ? ST_OK : err_set(e, st, "program.secrets.%.128s: %s", asked->key, why.msg);
+    return st == ST_OK ? ST_OK : err_set(e, st, "%s: %s", field->path, why.msg);
 }
 
-static status_t judge_size(size_t bytes, struct err *e) {
+static status_t judge_size(const Trainyard__V1__JobSpec *spec, size_t bytes, struct err *e) {
     return bytes <= LIMIT_JOB_SECRETS_BYTES
                ? ST_OK
-               : err_set(e, ST_RESOURCE_EXHAUSTED,
-                         "program.secrets: the values have %zu bytes together, at most %d are allowed", bytes,
-                         LIMIT_JOB_SECRETS_BYTES);
+               : err_set(e, ST_RESOURCE_EXHAUSTED, "%s: the values have %zu bytes together, at most %d are allowed",
+                         spec->program ? "program.secrets" : "stores", bytes, LIMIT_JOB_SECRETS_BYTES);
 }
 
-status_t attempt_secrets_check(struct store *store, const struct keyring *keys,
-                               const Trainyard__V1__ProgramSpec *program, attempt_secrets_problem *problem, void *ctx,
-                               struct err *e) {
+status_t attempt_secrets_check(struct store *store, const struct keyring *keys, const Trainyard__V1__JobSpec *spec,
+                               attempt_secrets_problem *problem, void *ctx, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    size_t n_fields, n, bytes = 0;
+    CLEANUP(freep) struct secret_field *fields = spec_secret_fields(spec, &n_fields);
     struct store_secret *rows;
     struct err why;
-    size_t n, bytes = 0;
-    if (count(program) == 0)
+    if (n_fields == 0)
         return ST_OK;
-    TRY(rows_read(store, m, program, &rows, &n, e));
-    for (size_t i = 0; i < program->n_secrets; i++) {
-        const struct store_secret *row = row_of(rows, n, program->secrets[i]->value);
+    TRY(rows_read(store, m, fields, n_fields, &rows, &n, e));
+    for (size_t i = 0; i < n_fields; i++) {
+        const struct store_secret *row = row_of(rows, n, fields[i].secret);
         bytes += row ? row->n - KEYRING_EXTRA_BYTES : 0;
-        if (judge(keys, program->secrets[i], row, &why) != ST_OK)
+        if (judge(keys, &fields[i], row, &why) != ST_OK)
             problem(ctx, why.msg);
     }
-    if (judge_size(bytes, &why) != ST_OK)
+    if (judge_size(spec, bytes, &why) != ST_OK)
         problem(ctx, why.msg);
     return ST_OK;
 }
@@ -108,29 +107,30 @@ static void item_fill(struct attempt_secret *to, const char *variable, const str
     to->n = row->n;
 }
 
-status_t attempt_secrets_read(struct store *store, const struct keyring *keys,
-                              const Trainyard__V1__ProgramSpec *program, struct attempt_secrets *ret,
-                              struct err *ret_problem, struct err *ret_lacks_key, struct err *e) {
+status_t attempt_secrets_read(struct store *store, const struct keyring *keys, const Trainyard__V1__JobSpec *spec,
+                              struct attempt_secrets *ret, struct err *ret_problem, struct err *ret_lacks_key,
+                              struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    size_t n_fields, n, bytes = 0;
+    CLEANUP(freep) struct secret_field *fields = spec_secret_fields(spec, &n_fields);
     struct store_secret *rows;
     struct err why;
-    size_t n, bytes = 0;
     ret_problem->msg[0] = ret_lacks_key->msg[0] = '\0';
     attempt_secrets_done(ret);
-    if (count(program) == 0)
+    if (n_fields == 0)
         return ST_OK;
-    TRY(rows_read(store, m, program, &rows, &n, e));
-    ret->items = alloc_zeroed(program->n_secrets, sizeof *ret->items);
-    for (size_t i = 0; i < program->n_secrets; i++) {
-        const struct store_secret *row = row_of(rows, n, program->secrets[i]->value);
+    TRY(rows_read(store, m, fields, n_fields, &rows, &n, e));
+    ret->items = alloc_zeroed(n_fields, sizeof *ret->items);
+    for (size_t i = 0; i < n_fields; i++) {
+        const struct store_secret *row = row_of(rows, n, fields[i].secret);
         bytes += row ? row->n - KEYRING_EXTRA_BYTES : 0;
-        const status_t st = judge(keys, program->secrets[i], row, &why);
+        const status_t st = judge(keys, &fields[i], row, &why);
         if (st != ST_OK)
             keep_first(st == ST_FAILED_PRECONDITION ? ret_lacks_key : ret_problem, why.msg);
         else
-            item_fill(&ret->items[ret->n++], program->secrets[i]->key, row);
+            item_fill(&ret->items[ret->n++], fields[i].variable, row);
     }
-    if (judge_size(bytes, &why) != ST_OK)
+    if (judge_size(spec, bytes, &why) != ST_OK)
         keep_first(ret_problem, why.msg);
     return ST_OK;
 }

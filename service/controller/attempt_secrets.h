@@ -1,5 +1,5 @@
-/* The secrets that an attempt's program gets: program.secrets of its spec, as they are stored when the attempt is
- * created. They stay encrypted in memory until they are sent to an executor. */
+/* The secrets that an attempt gets: those that program.secrets and stores of its spec name, as they are stored when the
+ * attempt is created. They stay encrypted in memory until they are sent to an executor. */
 #ifndef SERVICE_CONTROLLER_ATTEMPT_SECRETS_H
 #define SERVICE_CONTROLLER_ATTEMPT_SECRETS_H
 
@@ -26,16 +26,16 @@ void attempt_secrets_done(struct attempt_secrets *secrets);
 /* A secret that the attempt would lack, with the path of the field that names it: "program.secrets.TOKEN: ...". */
 typedef void attempt_secrets_problem(void *ctx, const char *sentence);
 
-/* Calls problem() for each secret of the program that does not exist or cannot be decrypted, and if all of them are too
- * large together. program NULL: none. The errors are those of the database. */
+/* Calls problem() for each secret of the job that does not exist or cannot be decrypted, and if all of them are too
+ * large together. The errors are those of the database. */
 MUST_CHECK status_t attempt_secrets_check(struct store *store, const struct keyring *keys,
-                                          const Trainyard__V1__ProgramSpec *program, attempt_secrets_problem *problem,
+                                          const Trainyard__V1__JobSpec *spec, attempt_secrets_problem *problem,
                                           void *ctx, struct err *e);
 
-/* Reads and checks the secrets of the program. The first problem, if any, is written to ret_problem, else "". The first
+/* Reads and checks the secrets of the job. The first problem, if any, is written to ret_problem, else "". The first
  * secret whose key this controller does not have, which another controller may have, is written to ret_lacks_key. */
 MUST_CHECK status_t attempt_secrets_read(struct store *store, const struct keyring *keys,
-                                         const Trainyard__V1__ProgramSpec *program, struct attempt_secrets *ret,
+                                         const Trainyard__V1__JobSpec *spec, struct attempt_secrets *ret,
                                          struct err *ret_problem, struct err *ret_lacks_key, struct err *e);
 
 /* Decrypts all of them into start->secrets. attempt_secrets_wipe overwrites and frees them, also after an error. */

@@ -28,6 +28,7 @@
 #include <string.h>
 
 #define DEFAULT_CONNECTIONS 16
+#define CANCEL_TRIAL_MS     5000
 /* Puts an item that must not be refused. The number of such items is bounded. A closed inbox needs none. */
 static void notify_loop(struct controller *c, const struct inbox_item *item) {
     status_ignore(inbox_put(c->inbox, item, true, NULL));
@@ -98,12 +99,16 @@ static status_t keys_take(struct controller *c, const struct controller_options 
     return ST_OK;
 }
 
+static status_t create_trial(void *ctx, const struct job_creation *creation, int64_t *ret_job, struct err *e);
+static status_t cancel_trial(void *ctx, int64_t job, const char *why, struct err *e);
+
 static status_t build(struct controller *c, const struct controller_options *o, struct err *e) {
     c->database = alloc_copy_text(o->database);
     TRY(keys_take(c, o, e));
     place_fill(c, o);
     c->code_bytes = o->code_bytes ? o->code_bytes : CONTROLLER_CODE_BYTES;
     c->checkpoint_wait_ms = o->checkpoint_wait_s * INT64_C(1000);
+    c->authority = o->authority;
     c->elastic_settle_ms = o->elastic_settle_s * INT64_C(1000);
     c->job_watchers = job_watchers_new();
     c->dispatch = dispatch_new();
@@ -126,6 +131,13 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     TRY(job_gc_open(c->store, &c->place, o->keep_ended_days, o->forget_lost_days, &c->job_gc, e));
     TRY(code_gc_open(c->store, &c->code_gc, e));
     TRY(secret_rotation_open(c->store, c->keyring, &c->secret_rotation, e));
+    const struct sweeps_jobs jobs = { .create = create_trial, .cancel = cancel_trial, .ctx = c };
+    TRY(sweeps_open(c->store, &jobs, &c->sweeps, e));
+    status_t st = notifier_open(c->store, o->notify_file, &c->notifier, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "--notify: ");
+    for (size_t i = 0; notifier_key_file(c->notifier, i); i++)
+        planner_except(c->planner, notifier_key_file(c->notifier, i));
     TRY(ingest_open(c->store, &listener, &c->ingest, e));
     if (pthread_create(&c->thread, NULL, controller_loop, c) != 0)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the controller's loop");
@@ -135,6 +147,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
 
 status_t controller_open(const struct controller_options *options, struct controller **ret, struct err *e) {
     struct controller *c = alloc_zeroed(1, sizeof *c);
+    c->times = (struct controller_times){ .turns = HISTOGRAM_OF_CALLS, .queued = HISTOGRAM_OF_WAITS };
     pthread_mutex_init(&c->lock, NULL);
     pthread_cond_init(&c->changed, NULL);
     status_t st = build(c, options, e);
@@ -162,6 +175,8 @@ struct controller *controller_close(struct controller *c) {
     c->job_gc = job_gc_close(c->job_gc);
     c->code_gc = code_gc_close(c->code_gc);
     c->secret_rotation = secret_rotation_close(c->secret_rotation);
+    c->sweeps = sweeps_close(c->sweeps);
+    c->notifier = notifier_close(c->notifier);
     c->inbox = inbox_free(c->inbox);
     c->samples = samples_free(c->samples);
     c->spec_checks = spec_checks_free(c->spec_checks);
@@ -250,6 +265,9 @@ struct spec_checks *controller_spec_checks(struct controller *c) {
 struct check_cache *controller_check_cache(struct controller *c) {
     return c->check_cache;
 }
+struct notifier *controller_notifier(struct controller *c) {
+    return c->notifier;
+}
 struct planner *controller_planner(struct controller *c) {
     return c->planner;
 }
@@ -258,13 +276,32 @@ struct progress *controller_progress(struct controller *c) {
     return c->progress;
 }
 const struct checkpoint_place *controller_place(const struct controller *c) { return &c->place; }
+struct sweeps *controller_sweeps(struct controller *c) {
+    return c->sweeps;
+}
 int64_t controller_code_bytes(const struct controller *c) { return c->code_bytes; }
 const struct keyring *controller_keyring(const struct controller *c) { return c->keyring; }
+const struct authority *controller_authority(const struct controller *c) { return c->authority; }
 
 void controller_submitted(struct controller *c, const struct scheduler_job_row *row) {
     struct inbox_item item = { .kind = INBOX_SUBMITTED, .row = *row };
     item.low_priority = row->priority <= atomic_load(&c->waiting[row->slot]);
     notify_loop(c, &item); /* not refused, because the row is stored; bounded, because each submit waits for that */
+}
+
+status_t controller_create(struct controller *c, const struct job_creation *x, struct job_created *ret, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    status_t st = controller_write_status(c, epoch, job_create(c->store, epoch, x, ret, e), e);
+    if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* the row may be committed: the answer was lost */
+        controller_submitted_perhaps(c);
+    TRY(st);
+    const struct scheduler_job_row row = scheduler_row_of(&ret->row);
+    if (ret->existed) /* if the first request failed after its COMMIT, the loop does not know the row */
+        controller_submitted_perhaps(c);
+    else
+        controller_submitted(c, &row);
+    return ST_OK;
 }
 
 void controller_submitted_perhaps(struct controller *c) { atomic_store(&c->rows_need_rescan, true); }
@@ -280,18 +317,24 @@ static status_t put_request(struct controller *c, const struct inbox_item *item,
 }
 
 /* The stored id contains the kind of the request and the job: a client may use one id for different requests. */
-static status_t send_request(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
-                             deadline_ms_t deadline, const char **ret_reason, struct err *e) {
+static status_t send_request_because(struct controller *c, struct inbox_item *item, const char *kind,
+                                     const char *request_id, const char *why, deadline_ms_t deadline,
+                                     const char **ret_reason, struct err *e) {
     char id[LOOP_REQUEST_ID_BYTES] = "";
     *ret_reason = NULL;
     if (request_id[0])
         snprintf(id, sizeof id, "controller-%s-%lld-%.*s", kind, (long long)item->job, CONTROLLER_REQUEST_BYTES,
                  request_id);
-    struct loop_request *request = loop_request_new(id);
+    struct loop_request *request = loop_request_new(id, why);
     item->request = request;
     status_t st = put_request(c, item, deadline, ret_reason, e);
     loop_request_unref(request);
     return st;
+}
+
+static status_t send_request(struct controller *c, struct inbox_item *item, const char *kind, const char *request_id,
+                             deadline_ms_t deadline, const char **ret_reason, struct err *e) {
+    return send_request_because(c, item, kind, request_id, "", deadline, ret_reason, e);
 }
 
 status_t controller_fits(struct controller *c, const struct scheduler_job_row *row, deadline_ms_t deadline,
@@ -309,6 +352,21 @@ status_t controller_cancel(struct controller *c, int64_t job, const char *reques
                            const char **ret_reason, struct err *e) {
     return send_request(c, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", request_id, deadline,
                         ret_reason, e);
+}
+
+/* For sweeps.c: a job that has ended meanwhile, or is being cancelled, needs nothing. */
+static status_t cancel_trial(void *ctx, int64_t job, const char *why, struct err *e) {
+    const char *refusal;
+    status_t st = send_request_because(ctx, &(struct inbox_item){ .kind = INBOX_CANCEL, .job = job }, "cancel", "", why,
+                                       deadline_in(CANCEL_TRIAL_MS), &refusal, e);
+    return st == ST_FAILED_PRECONDITION || st == ST_NOT_FOUND ? ST_OK : st;
+}
+
+static status_t create_trial(void *ctx, const struct job_creation *creation, int64_t *ret_job, struct err *e) {
+    struct job_created created;
+    TRY(controller_create(ctx, creation, &created, e));
+    *ret_job = created.job;
+    return ST_OK;
 }
 
 status_t controller_pause(struct controller *c, int64_t job, const char *request_id, deadline_ms_t deadline,
@@ -331,7 +389,7 @@ status_t controller_retry(struct controller *c, int64_t job, const char *request
 
 status_t controller_explain(struct controller *c, int64_t job, deadline_ms_t deadline,
                             struct scheduler_explanation **ret, struct err *e) {
-    struct loop_request *request = loop_request_new("");
+    struct loop_request *request = loop_request_new("", "");
     const struct inbox_item item = { .kind = INBOX_EXPLAIN, .job = job, .request = request };
     const char *reason;
     status_t st = put_request(c, &item, deadline, &reason, e);
@@ -477,4 +535,8 @@ void controller_stats(struct controller *c, struct controller_stats *ret) {
     ret->events = atomic_load(&c->events);
     ret->actions = atomic_load(&c->actions_done);
     ret->loop_busy_ns = atomic_load(&c->busy_ns);
+    for (int i = 0; i < RANK_END_CAUSES; i++)
+        ret->restarts[i] = atomic_load(&c->restarts[i]);
 }
+
+const struct controller_times *controller_times(const struct controller *c) { return &c->times; }

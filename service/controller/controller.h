@@ -8,10 +8,12 @@
 #define SERVICE_CONTROLLER_CONTROLLER_H
 
 #include "base/clock.h"
+#include "base/histogram.h"
 #include "base/status.h"
 #include "service/controller/checkpoint_files.h"
 #include "service/controller/dispatch.h"
 #include "service/controller/ingest.h"
+#include "service/controller/job_create.h"
 #include "service/controller/job_watchers.h"
 #include "service/controller/planner.h"
 #include "service/controller/progress.h"
@@ -24,8 +26,11 @@
 #include <stdbool.h>
 
 struct check_cache; /* check_cache.h */
+struct authority;   /* authority.h */
 struct keyring;     /* keyring.h */
+struct notifier;    /* service/notify/notifier.h */
 struct spec_checks; /* spec_check.h */
+struct sweeps;      /* sweeps.h */
 struct controller;
 
 enum { CONTROLLER_MAX_ROOTS = 17 };
@@ -45,8 +50,10 @@ struct controller_options {
     int elastic_settle_s;                /* how long slots are free before an elastic job grows; 0 = 30 */
     int checkpoint_wait_s;               /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
     int64_t code_bytes;                  /* the maximum of all archives of code; 0 = CONTROLLER_CODE_BYTES */
+    const char *notify_file;             /* the targets of notifications; NULL: none */
     const char *const *secret_key_files; /* [n_secret_key_files] keyring.h; 0: no secrets can be set or used */
     size_t n_secret_key_files;
+    struct authority *authority; /* signs certificates of new hosts; NULL: none can join. Kept by pointer */
 };
 
 /* Opens the database and starts as a standby. The controller leads once it has the leader's lock. FAILED_PRECONDITION:
@@ -77,9 +84,12 @@ struct samples *controller_samples(struct controller *c);
 struct spec_checks *controller_spec_checks(struct controller *c);
 struct check_cache *controller_check_cache(struct controller *c);
 struct progress *controller_progress(struct controller *c);
+struct notifier *controller_notifier(struct controller *c);
 struct planner *controller_planner(struct controller *c);
+struct sweeps *controller_sweeps(struct controller *c);
 int64_t controller_code_bytes(const struct controller *c);
 const struct keyring *controller_keyring(const struct controller *c);
+const struct authority *controller_authority(const struct controller *c);
 /* Where checkpoints may be. Valid as long as the controller. */
 const struct checkpoint_place *controller_place(const struct controller *c);
 
@@ -89,6 +99,10 @@ struct scheduler_job_row scheduler_row_of(const struct store_job *job);
  * the message says why. DEADLINE_EXCEEDED: the loop did not answer in time. Cheap if they have enough. */
 MUST_CHECK status_t controller_fits(struct controller *c, const struct scheduler_job_row *row, deadline_ms_t deadline,
                                     struct err *e);
+/* The one way to a new job: stores its row and passes it to the loop. The statuses are those of store_job_create, and
+ * UNAVAILABLE if this controller does not lead, or no longer: then the job may be stored. */
+MUST_CHECK status_t controller_create(struct controller *c, const struct job_creation *creation,
+                                      struct job_created *ret, struct err *e);
 /* Passes a job whose row was stored as QUEUED to the loop. */
 void controller_submitted(struct controller *c, const struct scheduler_job_row *row);
 /* Call if it is uncertain whether a job's row was stored: the reply of PostgreSQL was lost, perhaps in an earlier call
@@ -164,7 +178,14 @@ struct controller_stats {
     int attached, events_waiting;
     int64_t events, actions; /* since the start */
     int64_t loop_busy_ns;
+    int64_t restarts[RANK_END_CAUSES]; /* attempts that followed a failed one, by the cause of the failure */
 };
 void controller_stats(struct controller *c, struct controller_stats *ret);
+
+/* How long turns of the loop took, and how long jobs were QUEUED before an attempt. Valid as long as c. */
+struct controller_times {
+    struct histogram turns, queued;
+};
+const struct controller_times *controller_times(const struct controller *c);
 
 #endif

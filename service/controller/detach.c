@@ -18,20 +18,27 @@ static void write_rows(struct controller *c, const char *const *ids, const int64
     status_ignore(store_executor_detached(c->store, c->own_epoch, ids, incarnations, n, leaving, NULL));
 }
 
-static void notify_scheduler(struct controller *c, const char *executor, int64_t incarnation, bool leaving) {
-    actions_run(c, &(struct scheduler_event){ .kind = leaving ? EV_EXECUTOR_LEAVES : EV_EXECUTOR_DETACHED,
-                                              .executor = executor,
-                                              .attach.incarnation = incarnation });
+static void notify_detached(struct controller *c, const char *executor, int64_t incarnation) {
+    actions_run(c, &(struct scheduler_event){
+                       .kind = EV_EXECUTOR_DETACHED, .executor = executor, .attach.incarnation = incarnation });
 }
 
-void detach_executor(struct controller *c, const char *executor, int64_t incarnation, bool leaving) {
-    notify_scheduler(c, executor, incarnation, leaving);
-    write_rows(c, &executor, &incarnation, 1, leaving);
+void detach_executor(struct controller *c, const char *executor, int64_t incarnation) {
+    notify_detached(c, executor, incarnation);
+    write_rows(c, &executor, &incarnation, 1, false);
+}
+
+void detach_leaving(struct controller *c, const char *executor, int64_t incarnation, bool drain) {
+    actions_run(c, &(struct scheduler_event){ .kind = EV_EXECUTOR_LEAVES,
+                                              .executor = executor,
+                                              .attach.incarnation = incarnation,
+                                              .drain.now = drain });
+    write_rows(c, &executor, &incarnation, 1, true);
 }
 
 static void note(void *ctx, const char *executor, int64_t incarnation) {
     struct gone *g = ctx;
-    notify_scheduler(g->controller, executor, incarnation, false);
+    notify_detached(g->controller, executor, incarnation);
     g->ids = alloc_grow(g->ids, g->n, sizeof *g->ids);
     g->incarnations = alloc_grow(g->incarnations, g->n, sizeof *g->incarnations);
     g->ids[g->n] = alloc_copy_text(executor);

@@ -14,6 +14,7 @@
 #include "service/store/cluster.h"
 
 #include <assert.h>
+#include <math.h>
 #include <pthread.h>
 #include <search.h>
 #include <stdio.h>
@@ -30,6 +31,8 @@ struct known {
     bool leaving;
     struct dispatch_link link;
     char caller[DISPATCH_CALLER_BYTES];
+    struct dispatch_use use; /* without names and times */
+    struct dispatch_device *devices;
     struct known *next;
 };
 
@@ -56,12 +59,17 @@ struct dispatch *dispatch_new(void) {
 
 static void keep(void *known) { (void)known; }
 
+static void known_free(void *known) {
+    free(((struct known *)known)->devices);
+    free(known);
+}
+
 static void detached_free(struct dispatch *d) {
     tdestroy(d->detached_by_name, keep);
     d->detached_by_name = NULL;
     for (struct known *en = d->detached, *next; en; en = next) {
         next = en->next;
-        free(en);
+        known_free(en);
     }
     d->detached = NULL;
 }
@@ -70,7 +78,7 @@ struct dispatch *dispatch_free(struct dispatch *d) {
     if (!d)
         return NULL;
     assert(d->attached == 0);
-    tdestroy(d->by_name, free);
+    tdestroy(d->by_name, known_free);
     detached_free(d);
     pthread_mutex_destroy(&d->lock);
     free(d);
@@ -136,6 +144,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
         snprintf(en->caller, sizeof en->caller, "%s", link->caller);
         en->link.caller = en->caller;
         en->welcomed = en->leaving = false;
+        en->use = (struct dispatch_use){ 0 };
         en->last_seen_ms = clock_mono_ms();
         en->news = true;
         ticket = en->ticket = d->next_ticket++;
@@ -150,7 +159,7 @@ static void note_detached(struct dispatch *d, struct known *en) {
     if (*node != en) {
         if ((*node)->incarnation < en->incarnation)
             (*node)->incarnation = en->incarnation;
-        free(en);
+        known_free(en);
         return;
     }
     en->next = d->detached;
@@ -193,6 +202,84 @@ void dispatch_mark_seen(struct dispatch *d, uint64_t ticket) {
         en->news = true;
     }
     pthread_mutex_unlock(&d->lock);
+}
+
+static double known_value(bool set, double value) { return set && isfinite(value) ? value : NAN; }
+#define DEVICE_VALUE(m, name) known_value((m)->_##name##_case != 0, (m)->name)
+
+static void devices_keep(struct known *en, const Trainyard__V1__AgentUse *u) {
+    const size_t n = u->n_devices < DISPATCH_DEVICES_MAX ? u->n_devices : DISPATCH_DEVICES_MAX;
+    if (n > 0)
+        en->devices = alloc_resize(en->devices, n, sizeof *en->devices);
+    en->use.n_devices = n;
+    for (size_t i = 0; i < n; i++) {
+        const Trainyard__V1__DeviceUse *m = u->devices[i];
+        en->devices[i] = (struct dispatch_device){ .index = m->index,
+                                                   .utilization = DEVICE_VALUE(m, utilization),
+                                                   .memory_bytes = DEVICE_VALUE(m, memory_bytes),
+                                                   .power_watts = DEVICE_VALUE(m, power_watts),
+                                                   .temperature_celsius = DEVICE_VALUE(m, temperature_celsius) };
+    }
+}
+
+static void use_keep(struct known *en, const Trainyard__V1__AgentHeartbeat *beat) {
+    const Trainyard__V1__AgentUse *u = beat->use;
+    if (!u)
+        return;
+    en->use = (struct dispatch_use){ .reported = true,
+                                     .spool_bytes = beat->spool_bytes,
+                                     .spool_limit_bytes = u->spool_limit_bytes,
+                                     .records_waiting = u->records_waiting,
+                                     .samples_dropped = u->samples_dropped,
+                                     .lines_dropped = u->lines_dropped,
+                                     .training_waits = u->training_waits,
+                                     .connects = u->connects,
+                                     .disconnects = u->disconnects };
+    devices_keep(en, u);
+}
+
+void dispatch_heartbeat(struct dispatch *d, uint64_t ticket, const Trainyard__V1__AgentHeartbeat *beat) {
+    pthread_mutex_lock(&d->lock);
+    struct known *en = find_ticket(d, ticket);
+    if (en)
+        use_keep(en, beat);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static int compare_uses(const void *a, const void *b) {
+    return strcmp(((const struct dispatch_use *)a)->executor, ((const struct dispatch_use *)b)->executor);
+}
+
+void dispatch_use(struct dispatch *d, struct dispatch_uses *ret) {
+    size_t n_devices = 0;
+    *ret = (struct dispatch_uses){ 0 };
+    pthread_mutex_lock(&d->lock);
+    for (const struct known *en = d->all; en; en = en->next)
+        n_devices += en->use.n_devices;
+    ret->items = alloc_zeroed((size_t)d->attached + 1, sizeof *ret->items);
+    ret->devices = alloc_zeroed(n_devices + 1, sizeof *ret->devices);
+    n_devices = 0;
+    for (const struct known *en = d->all; en; en = en->next) {
+        if (!en->ticket)
+            continue;
+        struct dispatch_use *u = &ret->items[ret->n++];
+        *u = en->use;
+        u->last_seen_ms = en->last_seen_ms;
+        u->first_device = n_devices;
+        memcpy(u->executor, en->executor, sizeof u->executor);
+        memcpy(u->hostname, en->link.host.hostname, sizeof u->hostname);
+        if (u->n_devices > 0)
+            memcpy(&ret->devices[n_devices], en->devices, u->n_devices * sizeof *en->devices);
+        n_devices += u->n_devices;
+    }
+    pthread_mutex_unlock(&d->lock);
+    qsort(ret->items, ret->n, sizeof *ret->items, compare_uses);
+}
+
+void dispatch_uses_done(struct dispatch_uses *uses) {
+    free(uses->items);
+    free(uses->devices);
+    *uses = (struct dispatch_uses){ 0 };
 }
 
 void dispatch_leave(struct dispatch *d, uint64_t ticket) {

@@ -54,6 +54,8 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
 void dispatch_detach(struct dispatch *d, uint64_t ticket);
 /* A message has arrived: the lease is extended from now on the monotonic clock. */
 void dispatch_mark_seen(struct dispatch *d, uint64_t ticket);
+/* Keeps what a heartbeat reports, for dispatch_use. */
+void dispatch_heartbeat(struct dispatch *d, uint64_t ticket, const Trainyard__V1__AgentHeartbeat *beat);
 /* The agent has sent its goodbye: the executor gets no checks until it attaches again. */
 void dispatch_leave(struct dispatch *d, uint64_t ticket);
 
@@ -87,6 +89,29 @@ struct dispatch_last_seen {
     int64_t last_seen_ms;
 };
 size_t dispatch_list(struct dispatch *d, struct dispatch_last_seen *ret, size_t cap);
+/* What the last heartbeat of an attached executor reported. */
+enum { DISPATCH_DEVICES_MAX = 64 };
+struct dispatch_device {
+    int index;
+    double utilization, memory_bytes, power_watts, temperature_celsius; /* NAN = not known */
+};
+struct dispatch_use {
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES], hostname[64];
+    int64_t last_seen_ms; /* on the monotonic clock */
+    bool reported;        /* a heartbeat with its measurements has arrived; else the rest is 0 */
+    int64_t spool_bytes, spool_limit_bytes, records_waiting, samples_dropped, lines_dropped, training_waits;
+    int64_t connects, disconnects;
+    size_t first_device, n_devices; /* in the devices of the list */
+};
+struct dispatch_uses {
+    struct dispatch_use *items; /* [n], by executor */
+    size_t n;
+    struct dispatch_device *devices;
+};
+/* Copies the reports of all attached executors; dispatch_uses_done frees them. */
+void dispatch_use(struct dispatch *d, struct dispatch_uses *ret);
+void dispatch_uses_done(struct dispatch_uses *uses);
+
 /* Picks an executor for work outside the slots: the one that was picked least often. False: none is attached. */
 bool dispatch_pick(struct dispatch *d, char *ret, size_t cap);
 

@@ -31,18 +31,21 @@ struct loop_request {
     status_t status;
     const char *reason;
     struct err err;
-    char request_id[LOOP_REQUEST_ID_BYTES];
+    char request_id[LOOP_REQUEST_ID_BYTES], why[LOOP_REQUEST_WHY_BYTES];
     struct scheduler_explanation *explanation;
 };
 
-struct loop_request *loop_request_new(const char *request_id) {
+struct loop_request *loop_request_new(const char *request_id, const char *why) {
     struct loop_request *a = alloc_zeroed(1, sizeof *a);
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->answered, NULL);
     a->refs = 2;
     snprintf(a->request_id, sizeof a->request_id, "%s", request_id);
+    snprintf(a->why, sizeof a->why, "%s", why);
     return a;
 }
+
+const char *loop_request_why(const struct loop_request *a) { return a->why; }
 
 const char *loop_request_id(const struct loop_request *a) { return a->request_id; }
 

@@ -21,8 +21,10 @@
 /* A request to the loop, and its reply. The loop shares it with the caller, which may stop waiting. */
 struct loop_request;
 /* Returns a request with two references: the caller's and the loop's. request_id identifies the requested move, so that
- * a repeated request does not run it twice; "" = none. */
-struct loop_request *loop_request_new(const char *request_id);
+ * a repeated request does not run it twice; "" = none. why: a sentence for the job's reason; "" = the usual one. */
+#define LOOP_REQUEST_WHY_BYTES 256
+struct loop_request *loop_request_new(const char *request_id, const char *why);
+const char *loop_request_why(const struct loop_request *a);
 const char *loop_request_id(const struct loop_request *a);
 struct loop_request *loop_request_unref(struct loop_request *a);
 /* The first reply counts. reason: why the request was refused, for programs; static storage. NULL = the status is

@@ -169,7 +169,8 @@ static void decode_turn(struct turn *turn) {
 }
 
 static bool is_progress(const char *name) {
-    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second", "samples_per_second" };
+    static const char *const names[] = { "loss", "validation_loss", "tokens_per_second", "samples_per_second",
+                                         "step_seconds" };
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (strcmp(name, names[k]) == 0)
             return true;

@@ -12,6 +12,7 @@ static void metrics(const Trainyard__V1__MetricRow *m, struct store_record *ret)
     ret->metrics.n = m->n_names < m->n_values ? m->n_names : m->n_values;
     ret->metrics.names = m->names;
     ret->metrics.values = m->values;
+    ret->metrics.per_rank = m->per_rank;
 }
 
 static void shard(const Trainyard__V1__ShardReport *m, struct store_record *ret) {
@@ -41,6 +42,7 @@ static void record(const Trainyard__V1__WorkerRecord *m, struct store_record *re
     case TRAINYARD__V1__WORKER_RECORD__RECORD_METRICS: metrics(m->metrics, ret); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD: shard(m->shard, ret); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_CHOSEN: chosen(m->chosen, ret); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_JOINED: ret->kind = STORE_RECORD_JOINED; break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_LOG:
         ret->kind = STORE_RECORD_LOG;
         ret->log.stream = m->log->stream;
@@ -63,6 +65,8 @@ static void record(const Trainyard__V1__WorkerRecord *m, struct store_record *re
         ret->end.message = m->end->message;
         ret->end.step = m->end->step;
         ret->end.weights_sha256 = m->end->weights_sha256;
+        ret->end.as_asked = m->end->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED ||
+                            m->end->cause == TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;
         break;
     default: break; /* counts in the sequence, stores nothing */
     }

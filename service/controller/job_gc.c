@@ -1,7 +1,8 @@
 /* One pass of job garbage collection (run_pass):
  *
  *   forget_lost     if everything is due: forgets executors that were lost long ago
- *   mark_ended      if everything is due: marks jobs that ended long ago as deleted, at most JOB_GC_MAX_MARKS
+ *   mark_ended      if everything is due: marks jobs that ended long ago as deleted, at most JOB_GC_MAX_MARKS, and
+ *                   deletes sweeps that ended long ago
  *   remove_marked   removes all jobs that are marked as deleted, one after the other
  *
  * remove_job first removes the files of the job's checkpoints, then what else its attempts left, and then its rows in
@@ -18,6 +19,7 @@
 #include "service/store/checkpoint.h"
 #include "service/store/executor.h"
 #include "service/store/job_delete.h"
+#include "service/store/sweep.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,6 +79,11 @@ static status_t mark_ended(struct job_gc *p, int64_t epoch, struct err *e) {
         else if (st != ST_FAILED_PRECONDITION) /* else another job has meanwhile begun with one of its checkpoints */
             return st;
     }
+    int64_t sweeps;
+    TRY(store_sweep_delete_old(p->store, epoch, p->keep_ended_days, JOB_GC_MAX_SWEEPS, &sweeps, e));
+    if (sweeps > 0)
+        log_event(LOG_INFO, "sweeps_deleted", "sweeps", LOG_INT(sweeps), "reason", LOG_STR("they ended long ago"),
+                  NULL);
     return ST_OK;
 }
 

@@ -1,5 +1,5 @@
 /* Job garbage collection: removes the files of deleted jobs, then their rows in batches, on a thread of its own. With
- * keep_ended_days it also deletes jobs that ended long ago. The next leader continues after a crash.
+ * keep_ended_days it also deletes jobs and sweeps that ended long ago. The next leader continues after a crash.
  *
  * A job's rows stay until its files are known to be gone (checkpoint_files.h), because only the rows name them, and
  * until no other job needs one of its checkpoints. It is retried after a second, then after longer pauses up to a
@@ -17,6 +17,8 @@
 #define JOB_GC_PERIOD_MS 60000
 /* The most jobs that one pass marks as deleted, and executors that it forgets. */
 #define JOB_GC_MAX_MARKS 1000
+/* The most sweeps that one pass deletes, each with the rows of at most 10,000 trials. */
+#define JOB_GC_MAX_SWEEPS 10
 
 struct checkpoint_place;
 struct job_gc;

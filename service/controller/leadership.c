@@ -78,6 +78,8 @@ void leadership_depose(struct controller *c, const char *why) {
     job_gc_lead(c->job_gc, 0);
     code_gc_lead(c->code_gc, 0);
     secret_rotation_lead(c->secret_rotation, 0);
+    sweeps_lead(c->sweeps, 0);
+    notifier_lead(c->notifier, 0);
     dispatch_close_all(c->dispatch, ST_UNAVAILABLE, "this controller no longer leads");
 }
 
@@ -111,12 +113,14 @@ static void lead_under(struct controller *c, int64_t epoch) {
     job_gc_lead(c->job_gc, epoch);
     code_gc_lead(c->code_gc, epoch);
     secret_rotation_lead(c->secret_rotation, epoch);
+    notifier_lead(c->notifier, epoch);
     pthread_mutex_lock(&c->lock);
     c->epoch = epoch;
     pthread_mutex_unlock(&c->lock);
     log_event(LOG_INFO, "leading", "epoch", LOG_INT(epoch),
               NULL); /* before set_lead wakes callers that wait for leadership */
     set_lead(c, CONTROLLER_LEADS, "");
+    sweeps_lead(c->sweeps, epoch); /* last, because it creates jobs */
 }
 
 /* Skips job ids, as far as possible. If that fails, a new job may get an id that an executor knows from a lost job. */

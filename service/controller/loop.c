@@ -16,7 +16,7 @@
 #include "base/log.h"
 #include "service/controller/state.h"
 #include "service/store/executor.h"
-#include "service/store/job.h"
+#include "service/store/job_list.h"
 
 #include <stdlib.h>
 
@@ -70,7 +70,7 @@ static void find_submitted(struct controller *c) {
         }
         for (size_t i = 0; i < n; i++) {
             struct scheduler_job_row row = scheduler_row_of(&rows[i]);
-            filter.before = row.job;
+            filter.after.id = row.job;
             actions_run(c, &(struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
         }
     } while (n == LIMIT_PAGE_SIZE && !leadership_over(c));
@@ -193,7 +193,10 @@ static void handle(struct controller *c, struct inbox_item *item) {
     case INBOX_EXPLAIN: explain(c, item); return;
     case INBOX_FIT: reply_fit(c, item); return;
     case INBOX_SUBMITTED: ev.kind = EV_JOB_SUBMITTED; break;
-    case INBOX_CANCEL: ev.kind = EV_JOB_CANCEL; break;
+    case INBOX_CANCEL:
+        ev.kind = EV_JOB_CANCEL;
+        ev.reason = loop_request_why(item->request);
+        break;
     case INBOX_PAUSE: ev.kind = EV_JOB_PAUSE; break;
     case INBOX_RESUME: ev.kind = EV_JOB_RESUME; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;
@@ -241,7 +244,9 @@ static void lead(struct controller *c) {
             for (int gang = 0; gang < 2; gang++)
                 atomic_store(&c->offered[k][gang], scheduler_offered(c->scheduler, (enum scheduler_slot)k, gang));
         }
-        atomic_fetch_add(&c->busy_ns, clock_mono_ns() - begun);
+        const int64_t took_ns = clock_mono_ns() - begun;
+        atomic_fetch_add(&c->busy_ns, took_ns);
+        histogram_add(&c->times.turns, took_ns);
     }
 }
 

@@ -68,6 +68,11 @@ struct planner *planner_new(const char *program, const struct planner_data *data
     return p;
 }
 
+void planner_except(struct planner *p, const char *path) {
+    if (p->n_except < PLANNER_MAX_PATHS)
+        p->except[p->n_except++] = alloc_copy_text(path);
+}
+
 struct planner *planner_free(struct planner *p) {
     if (!p)
         return NULL;

@@ -19,7 +19,7 @@
 
 struct planner;
 
-enum { PLANNER_MAX_PATHS = 40 };
+enum { PLANNER_MAX_PATHS = 48 };
 
 /* The files that a plan may read, for sizes that only the data contains: files below `roots` (no roots: no files),
  * without the files and folders in `except`. At most PLANNER_MAX_PATHS of each count. */
@@ -32,6 +32,8 @@ struct planner_data {
  * memory. The program gets only a few variables of the environment (paths, language, sanitizer options), because others
  * may contain the database's password. */
 struct planner *planner_new(const char *program, const struct planner_data *data);
+/* Adds a path to `except`. Call it before the first plan. */
+void planner_except(struct planner *p, const char *path);
 struct planner *planner_free(struct planner *p);
 CLEANUP_DEFINE(struct planner *, planner_free)
 

@@ -13,6 +13,8 @@ struct known {
     int64_t job; /* first: the tree's key */
     int attempt;
     struct progress_values values;
+    double rate;       /* tokens per second of the step below; NAN = none */
+    int64_t rate_step; /* both values of tokens_per_step come from one row */
 };
 
 struct progress {
@@ -47,10 +49,25 @@ static struct known *find_or_add(struct progress *p, int64_t job) {
     en = alloc_zeroed(1, sizeof *en);
     en->job = job;
     en->values = (struct progress_values){
-        .loss = NAN, .validation_loss = NAN, .tokens_per_second = NAN, .samples_per_second = NAN
+        .loss = NAN,
+        .validation_loss = NAN,
+        .tokens_per_second = NAN,
+        .samples_per_second = NAN,
+        .tokens_per_step = NAN,
     };
+    en->rate = NAN;
     alloc_tree_node(en, &p->jobs, array_by_int64);
     return en;
+}
+
+/* A row has the rate before the time of the step. */
+static void put_rate(struct known *en, int64_t step, const char *name, double value) {
+    if (strcmp(name, "tokens_per_second") == 0) {
+        en->values.tokens_per_second = en->rate = value;
+        en->rate_step = step;
+    } else if (step == en->rate_step && !isnan(en->rate)) {
+        en->values.tokens_per_step = round(en->rate * value);
+    }
 }
 
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value) {
@@ -63,8 +80,8 @@ void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, co
             en->values.loss = value;
         else if (strcmp(name, "validation_loss") == 0)
             en->values.validation_loss = value;
-        else if (strcmp(name, "tokens_per_second") == 0)
-            en->values.tokens_per_second = value;
+        else if (strcmp(name, "tokens_per_second") == 0 || strcmp(name, "step_seconds") == 0)
+            put_rate(en, step, name, value);
         else if (strcmp(name, "samples_per_second") == 0)
             en->values.samples_per_second = value;
     }

@@ -10,7 +10,9 @@
 
 struct progress_values {
     int64_t step;
-    double loss, validation_loss, tokens_per_second, samples_per_second; /* NAN = not known */
+    /* NAN = not known */
+    double loss, validation_loss, tokens_per_second, samples_per_second;
+    double tokens_per_step; /* the product of a step's tokens per second and its time */
 };
 
 struct progress;
@@ -18,11 +20,12 @@ struct progress *progress_new(void);
 struct progress *progress_free(struct progress *p);
 CLEANUP_DEFINE(struct progress *, progress_free)
 
-/* name: a double of struct progress_values. Of another name only the step counts. Values of an older attempt are
- * ignored. */
+/* name: a double of struct progress_values, or "step_seconds". Of another name only the step counts. Values of an older
+ * attempt are ignored. */
 void progress_put(struct progress *p, int64_t job, int attempt, int64_t step, const char *name, double value);
 /* False: there are no values of the job. */
 bool progress_get(struct progress *p, int64_t job, struct progress_values *ret);
+/* The progress of a job that has ended, or that is paused, is dropped. */
 void progress_forget(struct progress *p, int64_t job);
 
 #endif

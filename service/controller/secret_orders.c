@@ -4,6 +4,7 @@
  *
  * Secrets stay encrypted in the order, and are decrypted for each message to an executor. After a change of the leader
  * they are read again, if an order must be sent again. If they cannot be read any more, the attempt ends. */
+#include "api/spec/secret_fields.h"
 #include "api/spec/spec.h"
 #include "base/log.h"
 #include "service/controller/state.h"
@@ -18,7 +19,7 @@ static status_t read_of_job(struct controller *c, int64_t job, struct attempt_se
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = trainyard__v1__job_spec__unpack(NULL, row.spec_bytes, row.spec);
     if (!spec)
         return err_set(e, ST_DATA_LOSS, "job %lld: its stored spec cannot be read", (long long)job);
-    return attempt_secrets_read(c->store, c->keyring, spec->program, ret, ret_problem, ret_lacks_key, e);
+    return attempt_secrets_read(c->store, c->keyring, spec, ret, ret_problem, ret_lacks_key, e);
 }
 
 void secret_orders_read(struct controller *c, int64_t job, struct attempt_secrets *ret, struct err *ret_refusal,
@@ -31,8 +32,7 @@ void secret_orders_read(struct controller *c, int64_t job, struct attempt_secret
 }
 
 static bool lacks_secrets(const struct start_order *order) {
-    const Trainyard__V1__ProgramSpec *program = order->start->spec ? order->start->spec->program : NULL;
-    return program && program->n_secrets > 0 && !order->has_secrets;
+    return order->start->spec && spec_names_secrets(order->start->spec) && !order->has_secrets;
 }
 
 /* After a change of the leader, or without a key. */

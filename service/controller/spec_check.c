@@ -173,6 +173,13 @@ status_t spec_check_run(struct spec_checks *c, const char *executor, const Train
 
 /* ---- answers ---- */
 
+static void take_unchecked(struct spec_check_result *a, const char *text) {
+    const size_t n = strlen(a->unchecked);
+    const size_t used = n ? n + (size_t)snprintf(a->unchecked + n, sizeof a->unchecked - n, "; ") : 0;
+    if (used < sizeof a->unchecked)
+        utf8_copy_printable(text, a->unchecked + used, sizeof a->unchecked - used);
+}
+
 static void take_finding(struct spec_check_result *a, const Trainyard__V1__CheckFinding *f) {
     switch (f->finding_case) {
     case TRAINYARD__V1__CHECK_FINDING__FINDING_PART: utf8_copy_printable(f->part, a->part, sizeof a->part); break;
@@ -185,6 +192,9 @@ static void take_finding(struct spec_check_result *a, const Trainyard__V1__Check
     case TRAINYARD__V1__CHECK_FINDING__FINDING_PLAN:
         if (!a->plan)
             status_ignore(message_copy(&f->plan->base, &a->plan, NULL)); /* without memory, there is no plan */
+        break;
+    case TRAINYARD__V1__CHECK_FINDING__FINDING_UNCHECKED:
+        take_unchecked(a, f->unchecked);
         break;
     default: break; /* from a newer version of the executor */
     }

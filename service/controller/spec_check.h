@@ -2,7 +2,8 @@
  * outside its slots; the worker opens the spec's files and plans its ranks.
  *
  * Bounded: SPEC_CHECK_MAX checks at once, SPEC_CHECK_MAX_PER_HOST on one executor; further callers wait. At most
- * SPEC_CHECK_MAX_CALLERS calls of clients may be checking, including those that wait. Thread-safe. */
+ * SPEC_CHECK_MAX_CALLERS calls of clients may be checking, including those that wait, and those that check the trials
+ * of a sweep without a host (rpc/sweep_judge.c). Thread-safe. */
 #ifndef SERVICE_CONTROLLER_SPEC_CHECK_H
 #define SERVICE_CONTROLLER_SPEC_CHECK_H
 
@@ -37,6 +38,7 @@ struct spec_check_result {
     size_t n;
     Trainyard__V1__Plan *plan; /* if requested and made; else NULL */
     char part[80];             /* what was checked last */
+    char unchecked[400];       /* what a complete check has left out; "" = nothing */
 };
 void spec_check_result_done(struct spec_check_result *a);
 

@@ -15,6 +15,8 @@
 #include "service/controller/secret_rotation.h"
 #include "service/controller/spec_check.h"
 #include "service/controller/start_orders.h"
+#include "service/controller/sweeps.h"
+#include "service/notify/notifier.h"
 #include "service/store/attempt.h"
 #include "service/store/executor.h"
 #include "service/store/leader.h"
@@ -61,7 +63,10 @@ struct controller {
     struct job_gc *job_gc;
     struct code_gc *code_gc;
     struct keyring *keyring;
+    struct authority *authority;
     struct secret_rotation *secret_rotation;
+    struct sweeps *sweeps;
+    struct notifier *notifier;
     int64_t code_bytes; /* the maximum of all archives of code */
     struct election_history *election_history;
     char cluster[STORE_UUID_BYTES]; /* the database's cluster id, read at the start */
@@ -100,6 +105,8 @@ struct controller {
     int64_t next_check_ms, next_seen_ms, next_find_ms;
     int64_t cannot_lead_since_ms, cannot_lead_line_ms; /* 0 while it can lead; when the next log line is due */
     atomic_llong events, actions_done, busy_ns;
+    atomic_llong restarts[RANK_END_CAUSES];
+    struct controller_times times; /* any thread reads them */
 };
 
 /* ---- leadership.c ---- */
@@ -191,8 +198,10 @@ void attach_handle_hello(struct controller *c, const struct inbox_item *item);
 /* Handles the executors whose streams have ended since the last call. They get no more ranks: the scheduler is notified
  * first, then their rows change. */
 void detach_ended_streams(struct controller *c);
-/* The same for one executor. leaving: its agent has said goodbye. */
-void detach_executor(struct controller *c, const char *executor, int64_t incarnation, bool leaving);
+/* The same for one executor. */
+void detach_executor(struct controller *c, const char *executor, int64_t incarnation);
+/* The agent of the executor has said goodbye. drain: its jobs leave with checkpoints. */
+void detach_leaving(struct controller *c, const char *executor, int64_t incarnation, bool drain);
 
 /* ---- recover.c ---- */
 

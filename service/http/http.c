@@ -1,37 +1,34 @@
-/* The HTTP server of a controller, with libmicrohttpd.
+/* The HTTP server of a controller.
  *
- * http_open creates and binds the socket itself, checks that the address is a loopback address, and passes the socket
- * to libmicrohttpd, whose threads then accept connections. `serve` is called for each request and selects the page by
- * the path. /healthz reads the state of leadership from memory and, on the leader, sends one query to PostgreSQL,
- * because a leader without its database cannot serve calls. /metrics is written into one bounded buffer. Every page is
- * copied into its response, so no page outlives its handler. */
+ * http_open opens a listener (api/http), whose threads call `serve` for each request; `serve` selects the page by the
+ * path. `admit` asks the access check of the gRPC server whether the caller may see /metrics: only the SHA-256 of the
+ * token leaves this file. /healthz reads the state of leadership from memory and, on the leader, sends one query to
+ * PostgreSQL, because a leader without its database cannot serve calls. /metrics is written into one bounded buffer.
+ * Every page is copied into its response, so no page outlives its handler. */
 #include "service/http/http.h"
 
+#include "api/http/listener.h"
+#include "api/rpc/bearer.h"
 #include "base/alloc.h"
 #include "base/bytes.h"
+#include "base/sha256.h"
 #include "service/http/metrics.h"
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <microhttpd.h>
-#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <trainyard/v1/access.pb-c.h>
 
-/* A connection that is idle for this time is closed. */
-#define IDLE_TIMEOUT_S 15
-#define THREADS        2
+enum { IDLE_TIMEOUT_S = 15, THREADS = 2, CONNECTIONS_PER_HOST = 16 };
 
 struct http {
-    struct MHD_Daemon *daemon;
+    struct http_listener listener;
     struct controller *controller;
-    const struct rpc_server *server;
-    int port;
+    struct metrics_source metrics;
+    const struct rpc_access *access; /* not used on loopback, where no token is needed */
 };
 
-/* ---- pages ---- */
+/* ---- answers ---- */
 
 static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, const char *type, const void *body,
                               size_t n) {
@@ -48,6 +45,35 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, 
 static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned code, const char *text) {
     return answer(connection, code, "text/plain; charset=utf-8", text, strlen(text));
 }
+
+/* ---- who may see /metrics ---- */
+
+static status_t admit(const struct http *h, struct MHD_Connection *connection, struct err *e) {
+    const struct rpc_peer peer = { .tls = true };
+    uint8_t digest[SHA256_BYTES];
+    char caller[RPC_CALLER_BYTES];
+    const uint8_t *token;
+    size_t n;
+    const char *header = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (h->listener.local)
+        return ST_OK;
+    if (!header || !bearer_read((const uint8_t *)header, strlen(header), &token, &n))
+        return err_set(e, ST_UNAUTHENTICATED, "/metrics needs a token: send the header 'Authorization: Bearer TOKEN'");
+    sha256_of(token, n, digest);
+    return h->access->check(h->access->ctx, digest, &peer, TRAINYARD__V1__ROLE__VIEWER, "/metrics", caller, e);
+}
+
+static enum MHD_Result refuse(struct MHD_Connection *connection, status_t st, const struct err *e) {
+    char text[sizeof e->msg + 1];
+    snprintf(text, sizeof text, "%s\n", e->msg);
+    return answer_text(connection,
+                       st == ST_UNAUTHENTICATED     ? MHD_HTTP_UNAUTHORIZED
+                       : st == ST_PERMISSION_DENIED ? MHD_HTTP_FORBIDDEN
+                                                    : MHD_HTTP_SERVICE_UNAVAILABLE,
+                       text);
+}
+
+/* ---- the pages ---- */
 
 /* For load balancers and readiness probes: 200 only if this controller leads and its database answers. */
 static enum MHD_Result health(struct http *h, struct MHD_Connection *connection) {
@@ -78,8 +104,11 @@ static enum MHD_Result alive(struct MHD_Connection *connection) {
 static enum MHD_Result metrics(struct http *h, struct MHD_Connection *connection) {
     struct err e;
     struct bytes text;
+    status_t st = admit(h, connection, &e);
+    if (st != ST_OK)
+        return refuse(connection, st, &e);
     bytes_init(&text, METRICS_BYTES);
-    status_t st = metrics_write(h->controller, h->server, &text, &e);
+    st = metrics_write(&h->metrics, &text, &e);
     enum MHD_Result ok = st == ST_OK ? answer(connection, MHD_HTTP_OK, "text/plain; version=0.0.4", text.data, text.len)
                                      : answer_text(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, e.msg);
     bytes_done(&text);
@@ -103,84 +132,39 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const
     return answer_text(connection, MHD_HTTP_NOT_FOUND, "there are /healthz, /livez and /metrics\n");
 }
 
-/* ---- listening ---- */
+/* ---- open and close ---- */
 
-static bool loopback(const struct sockaddr *address) {
-    if (address->sa_family == AF_INET)
-        return ntohl(((const struct sockaddr_in *)address)->sin_addr.s_addr) >> 24 == 127;
-    return IN6_IS_ADDR_LOOPBACK(&((const struct sockaddr_in6 *)address)->sin6_addr);
-}
-
-static status_t split(const char *address, char host[256], char port[8], struct err *e) {
-    const char *colon = strrchr(address, ':');
-    size_t n = colon ? (size_t)(colon - address) : 0;
-    bool brackets = n > 2 && address[0] == '[' && address[n - 1] == ']';
-    if (!colon || n == 0 || n > 255 || strlen(colon + 1) == 0 || strlen(colon + 1) > 5)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not host:port", address);
-    memcpy(host, address + brackets, n - 2 * brackets);
-    host[n - 2 * brackets] = '\0';
-    strcpy(port, colon + 1);
-    return ST_OK;
-}
-
-/* Opens the socket here instead of in libmicrohttpd, so that "in use" is a separate status and the port is known. */
-static status_t listen_on(const char *address, int *ret_fd, int *ret_port, struct err *e) {
-    char host[256], port[8];
-    TRY(split(address, host, port, e));
-    struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV, .ai_socktype = SOCK_STREAM }, *found;
-    int failed = getaddrinfo(host, port, &hints, &found);
-    if (failed)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.80s' is not a numeric host and port: %s", address,
-                       gai_strerror(failed));
-    struct sockaddr_storage at = { 0 };
-    socklen_t n_at = found->ai_addrlen;
-    memcpy(&at, found->ai_addr, n_at);
-    freeaddrinfo(found);
-    if (!loopback((struct sockaddr *)&at))
-        return err_set(
-            e, ST_FAILED_PRECONDITION,
-            "'%.80s' can be reached by other machines, and these pages have no password: use 127.0.0.1 or [::1]",
-            address);
-    CLEANUP(closep) int fd = socket(at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return err_errno(e, "socket for '%s'", address);
-    /* A restarted controller can bind again while old connections are in TIME_WAIT. */
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
-    if (bind(fd, (struct sockaddr *)&at, n_at) != 0 || listen(fd, HTTP_CONNECTIONS) != 0) {
-        if (errno == EADDRINUSE)
-            return err_set(e, ST_ALREADY_EXISTS, "'%.80s' is in use by another program", address);
-        return err_errno(e, "listen on '%s'", address);
-    }
-    getsockname(fd, (struct sockaddr *)&at, &n_at);
-    *ret_port = ntohs(at.ss_family == AF_INET ? ((struct sockaddr_in *)&at)->sin_port
-                                              : ((struct sockaddr_in6 *)&at)->sin6_port);
-    *ret_fd = take_fd(&fd);
-    return ST_OK;
-}
-
-/* MHD_stop_daemon also closes the socket. */
 struct http *http_close(struct http *h) {
-    if (h && h->daemon)
-        MHD_stop_daemon(h->daemon);
+    if (h)
+        http_listener_close(&h->listener);
     free(h);
     return NULL;
 }
 
-status_t http_open(const char *address, struct controller *c, const struct rpc_server *server, struct http **ret,
-                   struct err *e) {
+status_t http_open(const struct http_config *config, struct http **ret, struct err *e) {
     CLEANUP(http_closep) struct http *h = alloc_zeroed(1, sizeof *h);
-    h->controller = c;
-    h->server = server;
-    CLEANUP(closep) int fd = -1;
-    TRY(listen_on(address, &fd, &h->port, e));
-    h->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD, 0, NULL, NULL, serve, h, MHD_OPTION_LISTEN_SOCKET, fd,
-                                 MHD_OPTION_THREAD_POOL_SIZE, THREADS, MHD_OPTION_CONNECTION_LIMIT, HTTP_CONNECTIONS,
-                                 MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S, MHD_OPTION_END);
-    if (!h->daemon)
-        return err_set(e, ST_INTERNAL, "libmicrohttpd does not start on '%s'", address);
-    take_fd(&fd);
+    h->controller = config->controller;
+    h->metrics = (struct metrics_source){ .controller = config->controller,
+                                          .server = config->server,
+                                          .max_jobs = config->metrics_jobs };
+    h->access = config->access;
+    const struct http_listener_config listener = {
+        .address = config->address,
+        .connections = HTTP_CONNECTIONS,
+        .per_host = CONNECTIONS_PER_HOST,
+        .idle_s = IDLE_TIMEOUT_S,
+        .threads = THREADS,
+        .cert = config->tls ? config->tls->cert : NULL,
+        .key = config->tls ? config->tls->key : NULL,
+        .tokens = config->access,
+        .page = "it needs TLS, --tls-cert and --tls-key; /metrics then needs a token. 127.0.0.1 and [::1] need neither",
+        .serve = serve,
+        .ctx = h,
+    };
+    TRY(http_listener_open(&listener, &h->listener, e));
     *ret = take_ptr(&h);
     return ST_OK;
 }
 
-int http_port(const struct http *h) { return h->port; }
+int http_port(const struct http *h) { return h->listener.port; }
+const char *http_address(const struct http *h) { return h->listener.address; }

@@ -1,9 +1,10 @@
 /* trainyard-controller: runs the controller and its servers, or migrates the database.
  *
  * serve opens the parts in this order: the controller, the access check, the RPC server on every address, the HTTP
- * pages. Calls are served from then on, but grpc.health.v1 reports NOT_SERVING until the controller leads. The main
- * thread then waits for a signal and polls leadership: it prints `ready` when the controller first leads. A controller
- * that has lost the lead does not try again; the program ends with status 1, and a supervisor starts a new one.
+ * pages, the web page, which makes its calls on a connection of this process to the RPC server. Calls are served from
+ * then on, but grpc.health.v1 reports NOT_SERVING until the controller leads. The main thread then waits for a signal
+ * and polls leadership: it prints `ready` when the controller first leads. A controller that has lost the lead does not
+ * try again; the program ends with status 1, and a supervisor starts a new one.
  *
  * The end has an order too. First the waiting work is stopped (planner, spec checks, control streams of agents),
  * because a handler that waits would delay rpc_server_stop. After that the servers are closed, and the controller last.
@@ -17,10 +18,13 @@
 #include "service/controller/planner.h"
 #include "service/controller/spec_check.h"
 #include "service/http/http.h"
+#include "service/main/access_log.h"
+#include "service/main/join.h"
 #include "service/main/options.h"
 #include "service/rpc/access.h"
 #include "service/rpc/services.h"
 #include "service/store/migrate.h"
+#include "web/server/web.h"
 
 #include <trainyard/descriptors.h>
 
@@ -28,6 +32,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,9 +94,21 @@ static int migrate(const struct options *o) {
 
 /* ---- serve ---- */
 
+struct bound {
+    char first[RPC_ADDRESS_BYTES];  /* of the first --listen */
+    char within[RPC_ADDRESS_BYTES]; /* for calls of this process; "" without --web */
+    int port;                       /* of the first TCP address; 0 without one */
+};
+
+/* *log: the access log, if there is one, which must outlive the server. */
 static status_t start_server(const struct options *o, struct controller *c, struct access *access,
-                             struct rpc_server **ret, char *ret_first, struct err *e) {
+                             struct access_log **log, struct rpc_server **ret, struct bound *ret_bound, struct err *e) {
+    status_t opened = o->access_log ? access_log_open(o->access_log, log, e) : ST_OK;
+    if (opened != ST_OK)
+        return err_prefix(e, opened, "--access-log: ");
     struct rpc_server_config config = { .workers = RPC_WORKERS,
+                                        .ended = *log ? access_log_add : NULL,
+                                        .ended_ctx = *log,
                                         .access = access_rules(access),
                                         .descriptors = trainyard_descriptors,
                                         .descriptors_len = trainyard_descriptors_len };
@@ -101,8 +118,14 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     rpc_services_set_leading(server, false);
     for (int i = 0; i < o->n_listen; i++) {
         char bound[RPC_ADDRESS_BYTES];
-        TRY(rpc_server_listen(server, o->listen[i], o->tls.cert ? &o->tls : NULL, i == 0 ? ret_first : bound, e));
+        TRY(rpc_server_listen(server, o->listen[i], o->tls.cert ? &o->tls : NULL, bound, e));
+        if (i == 0)
+            memcpy(ret_bound->first, bound, sizeof bound);
+        if (!ret_bound->port && strncmp(bound, "unix:", 5) != 0)
+            ret_bound->port = join_port(bound);
     }
+    if (o->web)
+        TRY(rpc_server_listen_within(server, ret_bound->within, e));
     TRY(rpc_server_start(server, e));
     TRY(access_watch(access, server, e));
     *ret = take_ptr(&server);
@@ -136,6 +159,41 @@ static int stand_watch(struct controller *c, struct rpc_server *server, const ch
     }
 }
 
+/* What browsers and monitors see. NULL: not asked for. */
+struct pages {
+    struct http *http;
+    struct rpc_channel *channel; /* of the web page's calls */
+    struct web *web;
+};
+
+static void pages_close(struct pages *p) {
+    p->web = web_close(p->web);
+    p->channel = rpc_channel_close(p->channel);
+    p->http = http_close(p->http);
+}
+
+static status_t pages_open(const struct options *o, struct controller *c, const struct access *access,
+                           const struct rpc_server *server, const char *within, struct pages *p, struct err *e) {
+    const struct http_config config = { .address = o->http,
+                                        .controller = c,
+                                        .server = server,
+                                        .metrics_jobs = o->metrics_jobs,
+                                        .tls = &o->tls,
+                                        .access = access_rules(access) };
+    const struct rpc_channel_config channel = { .address = within, .within = true };
+    if (o->http) {
+        TRY(http_open(&config, &p->http, e));
+        log_event(LOG_INFO, "http_listens", "address", LOG_STR(http_address(p->http)), NULL);
+    }
+    if (!o->web)
+        return ST_OK;
+    TRY(rpc_channel_open(&channel, &p->channel, e));
+    const struct web_config web = { .address = o->web, .channel = p->channel, .tokens = true, .tls = o->tls };
+    TRY(web_open(&web, &p->web, e));
+    log_event(LOG_INFO, "web_listens", "address", LOG_STR(web_address(p->web)), NULL);
+    return ST_OK;
+}
+
 static int serve(const struct options *o) {
     sigset_t signals;
     sigemptyset(&signals);
@@ -146,8 +204,9 @@ static int serve(const struct options *o) {
     prctl(PR_SET_DUMPABLE, 0); /* no core dump has a key or a secret, and no process of the same user reads them */
 
     struct err e;
+    CLEANUP(authority_closep) struct authority *authority = NULL;
     CLEANUP(controller_closep) struct controller *c = NULL;
-    const char *except[2 * OPTIONS_MAX_ROOTS + 1];
+    const char *except[2 * OPTIONS_MAX_ROOTS + 2];
     size_t n_except = 0;
     for (int i = 0; i < o->n_data_except; i++)
         except[n_except++] = o->data_except[i];
@@ -155,6 +214,8 @@ static int serve(const struct options *o) {
         except[n_except++] = o->secret_keys[i];
     if (o->tls.key)
         except[n_except++] = o->tls.key;
+    if (o->ca_key)
+        except[n_except++] = o->ca_key;
     struct controller_options options = { .database = o->database,
                                           .checkpoints = o->checkpoints,
                                           .checkpoint_roots = o->checkpoint_roots,
@@ -168,28 +229,40 @@ static int serve(const struct options *o) {
                                           .checkpoint_wait_s = o->checkpoint_wait_s,
                                           .elastic_settle_s = o->elastic_settle_s,
                                           .code_bytes = (int64_t)o->code_mib << 20,
+                                          .notify_file = o->notify,
                                           .secret_key_files = o->secret_keys,
                                           .n_secret_key_files = (size_t)o->n_secret_keys };
+    if (o->ca_key && authority_open(&o->tls, o->ca_key, &authority, &e) != ST_OK)
+        return complain("--ca-key: ", &e);
+    options.authority = authority;
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
+    CLEANUP(access_log_closep) struct access_log *access_log = NULL;
     CLEANUP(access_freep) struct access *access = access_new(controller_store(c), o->require_tokens);
     struct rpc_server *server = NULL;
-    char address[RPC_ADDRESS_BYTES];
-    if (start_server(o, c, access, &server, address, &e) != ST_OK)
+    CLEANUP(rpc_server_closep) struct rpc_server *join = NULL;
+    struct bound bound = { 0 };
+    if (start_server(o, c, access, &access_log, &server, &bound, &e) != ST_OK)
         return complain("", &e);
-    struct http *http = NULL;
-    if (o->http && http_open(o->http, c, server, &http, &e) != ST_OK) {
+    if (o->join && join_open(o, c, access, authority, bound.port, &join, &e) != ST_OK) {
+        access_unwatch(access);
+        rpc_server_close(server);
+        return complain("--join: ", &e);
+    }
+    struct pages pages = { 0 };
+    if (pages_open(o, c, access, server, bound.within, &pages, &e) != ST_OK) {
+        pages_close(&pages);
         access_unwatch(access);
         rpc_server_close(server);
         return complain("", &e);
     }
-    int rc = stand_watch(c, server, address, &signals);
+    int rc = stand_watch(c, server, bound.first, &signals);
     access_unwatch(access);
     planner_stop(controller_planner(c));
     spec_checks_stop(controller_spec_checks(c));
     dispatch_close_all(controller_dispatch(c), ST_UNAVAILABLE, "the controller is stopping");
     rpc_server_stop(server, STOP_GRACE_MS);
-    http_close(http);
+    pages_close(&pages); /* the calls of the web page have ended with the server */
     rpc_server_close(server);
     return rc;
 }

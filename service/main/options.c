@@ -6,6 +6,8 @@
   * INVALID_ARGUMENT and names the option or the word. Values are pointers into argv and are not copied. */
 #include "service/main/options.h"
 
+#include "service/http/metrics.h"
+
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
@@ -22,11 +24,12 @@ const char *options_help(void) {
            "  --database CONNINFO   PostgreSQL, as libpq reads it: 'host=/run/postgresql dbname=trainyard'\n"
            "  --listen ADDR         unix:/path or host:port; may be given several times\n"
            "  --checkpoints DIR     where jobs that name no directory write; shared by all executors\n"
-           "  --checkpoint-root DIR jobs may name directories below DIR as well; may be given several times\n"
+           "  --checkpoint-root DIR\n"
+           "                        jobs may name directories below DIR as well; may be given several times\n"
            "  --keep-ended-days N   delete jobs that ended more than N days ago, as `trainyard delete` does; default: "
            "none\n"
            "  --forget-lost-days N  forget executors that have been lost for more than N days, 0 = never; default: 30\n"
-           "  --elastic-settle S    how long slots must be free before an elastic job grows; 30\n"
+           "  --elastic-settle S    how long slots must be free before an elastic job grows, in seconds; default: 30\n"
            "  --checkpoint-wait S   how long a job waits for a checkpoint whose files cannot be read, before an "
            "older\n"
            "                        one is taken: 1 to 86400 seconds; default: 600\n"
@@ -41,11 +44,25 @@ const char *options_help(void) {
            "                        times; default: none\n"
            "  --data-except PATH    but not the file PATH, or what is below the folder PATH; may be given several "
            "times\n"
-           "  --http ADDR           serve /metrics, /healthz and /livez at host:port\n"
+           "  --http ADDR           serve /metrics, /healthz and /livez at host:port; where other machines reach it, "
+           "over\n"
+           "                        TLS, and /metrics needs a token\n"
+           "  --metrics-jobs N      how many jobs that have not ended get series of their own in /metrics, 0 to "
+           "10000;\n"
+           "                        default: 1000\n"
+           "  --web ADDR            serve the web page at host:port to everyone who has a token; where other machines "
+           "reach it, over\n"
+           "                        TLS\n"
+           "  --access-log FILE     write a line of JSON about each call to FILE; '-': to the log\n"
+           "  --notify FILE         notify webhooks and commands of events of jobs, as the YAML of FILE says\n"
            "  --tls-cert FILE --tls-key FILE [--tls-ca FILE]\n"
            "                        TLS on TCP; with --tls-ca clients must show a certificate (mutual TLS), which is "
            "needed\n"
            "                        where other machines reach ADDR. Over TLS every call needs a token\n"
+           "  --ca-key FILE --join ADDR\n"
+           "                        hosts may join (trainyard join) at the host:port ADDR: FILE is the key of the "
+           "--tls-ca,\n"
+           "                        with which their certificates are signed; default: none can join\n"
            "  --require-tokens      calls over plain TCP need a token, too; those by a unix socket never do\n"
            "  --log-format FORMAT   text (default) or json, on stderr\n"
            "  --log-level LEVEL     debug, info (default), warn or error\n"
@@ -77,9 +94,15 @@ enum {
     OPT_DATA_ROOT,
     OPT_DATA_EXCEPT,
     OPT_HTTP,
+    OPT_WEB,
+    OPT_METRICS_JOBS,
+    OPT_NOTIFY,
+    OPT_ACCESS_LOG,
     OPT_CERT,
     OPT_KEY,
     OPT_CA,
+    OPT_CA_KEY,
+    OPT_JOIN,
     OPT_REQUIRE,
     OPT_FORMAT,
     OPT_LEVEL,
@@ -103,9 +126,15 @@ static const struct option OPTIONS[] = {
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
     { "data-except", required_argument, NULL, OPT_DATA_EXCEPT },
     { "http", required_argument, NULL, OPT_HTTP },
+    { "web", required_argument, NULL, OPT_WEB },
+    { "metrics-jobs", required_argument, NULL, OPT_METRICS_JOBS },
+    { "access-log", required_argument, NULL, OPT_ACCESS_LOG },
+    { "notify", required_argument, NULL, OPT_NOTIFY },
     { "tls-cert", required_argument, NULL, OPT_CERT },
     { "tls-key", required_argument, NULL, OPT_KEY },
     { "tls-ca", required_argument, NULL, OPT_CA },
+    { "ca-key", required_argument, NULL, OPT_CA_KEY },
+    { "join", required_argument, NULL, OPT_JOIN },
     { "require-tokens", no_argument, NULL, OPT_REQUIRE },
     { "log-format", required_argument, NULL, OPT_FORMAT },
     { "log-level", required_argument, NULL, OPT_LEVEL },
@@ -188,14 +217,26 @@ static status_t take_code(struct options *o, const char *value, struct err *e) {
     return err_set(e, ST_INVALID_ARGUMENT, "--code-mib: '%s' is not from 1 to 16777216", value);
 }
 
+static status_t take_metrics_jobs(struct options *o, const char *value, struct err *e) {
+    if (number(value, 0, METRICS_JOBS_MAX, &o->metrics_jobs))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--metrics-jobs: '%s' is not from 0 to %d", value, METRICS_JOBS_MAX);
+}
+
 static status_t take(struct options *o, int which, const char *value, struct err *e) {
     switch (which) {
     case OPT_DATABASE: o->database = value; return ST_OK;
     case OPT_CHECKPOINTS: o->checkpoints = value; return ST_OK;
     case OPT_HTTP: o->http = value; return ST_OK;
+    case OPT_WEB: o->web = value; return ST_OK;
+    case OPT_METRICS_JOBS: return take_metrics_jobs(o, value, e);
+    case OPT_ACCESS_LOG: o->access_log = value; return ST_OK;
+    case OPT_NOTIFY: o->notify = value; return ST_OK;
     case OPT_CERT: o->tls.cert = value; return ST_OK;
     case OPT_KEY: o->tls.key = value; return ST_OK;
     case OPT_CA: o->tls.ca = value; return ST_OK;
+    case OPT_CA_KEY: o->ca_key = value; return ST_OK;
+    case OPT_JOIN: o->join = value; return ST_OK;
     case OPT_REQUIRE: o->require_tokens = true; return ST_OK;
     case OPT_FORMAT:
     case OPT_LEVEL: return take_log(o, which, value, e);
@@ -236,11 +277,17 @@ static status_t check(const struct options *o, struct err *e) {
         return err_set(e, ST_INVALID_ARGUMENT, "--checkpoints must be an absolute path");
     if (!o->tls.cert != !o->tls.key || (o->tls.ca && !o->tls.cert))
         return err_set(e, ST_INVALID_ARGUMENT, "--tls-cert and --tls-key belong together, --tls-ca needs them");
+    if (!o->join != !o->ca_key || (o->join && !o->tls.ca))
+        return err_set(e, ST_INVALID_ARGUMENT, "--join and --ca-key belong together, and need --tls-ca");
+    if (o->join && strncmp(o->join, "unix:", 5) == 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "--join: '%s' is not host:port", o->join);
     return ST_OK;
 }
 
 status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
-    struct options o = { .what = OPTIONS_SERVE, .to = -1, .forget_lost_days = 30, .log_level = LOG_INFO };
+    struct options o = {
+        .what = OPTIONS_SERVE, .to = -1, .forget_lost_days = 30, .metrics_jobs = METRICS_JOBS, .log_level = LOG_INFO
+    };
     opterr = 0;
     int which;
     while ((which = getopt_long(argc, argv, ":", OPTIONS, NULL)) != -1) {

@@ -15,7 +15,7 @@ enum options_what { OPTIONS_SERVE, OPTIONS_MIGRATE, OPTIONS_MAKE_KEY, OPTIONS_HE
 
 struct options {
     enum options_what what;
-    const char *database, *checkpoints, *http;
+    const char *database, *checkpoints, *http, *web, *notify, *access_log;
     const char *listen[OPTIONS_MAX_LISTEN];
     int n_listen;
     const char *data_roots[OPTIONS_MAX_ROOTS];       /* ValidateJob may read data below these */
@@ -29,8 +29,10 @@ struct options {
     int checkpoint_wait_s; /* 0 = the default */
     int elastic_settle_s;  /* the same */
     int code_mib;          /* 0 = the default */
+    int metrics_jobs;
     struct rpc_tls tls;
-    bool require_tokens; /* for calls over plain TCP too */
+    const char *join, *ca_key; /* where hosts join; both or none */
+    bool require_tokens;       /* for calls over plain TCP too */
     enum log_format log_format;
     enum log_level log_level;
     int to;     /* migrate: schema version; -1 = the newest */

@@ -62,9 +62,10 @@ static const char *role_name(int role) {
     return v ? v->name : "another role";
 }
 
-/* VIEWER, USER and ADMIN are ordered: a higher role may do everything that a lower role may. EXECUTOR is separate. */
+/* VIEWER, USER and ADMIN are ordered: a higher role may do everything that a lower role may. EXECUTOR and JOIN are
+ * separate. */
 static bool allows(int role, int rule) {
-    if (role == ROLE(EXECUTOR) || rule == ROLE(EXECUTOR))
+    if (role == ROLE(EXECUTOR) || rule == ROLE(EXECUTOR) || role == ROLE(JOIN) || rule == ROLE(JOIN))
         return role == rule;
     return role >= rule && role <= ROLE(ADMIN); /* a role that this version does not know may call nothing */
 }

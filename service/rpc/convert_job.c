@@ -32,6 +32,7 @@ Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
     job->queue = (char *)row->queue;
     job->priority = row->priority;
     job->records_lost = row->records_lost;
+    job->user = (char *)row->user;
     return job;
 }
 

@@ -25,6 +25,11 @@ SAME(CHECKPOINT, CHECKPOINT, DELETED);
 SAME(CHECKPOINT, CHECKPOINT, MISSING);
 SAME(EXECUTOR, EXECUTOR, ATTACHED);
 SAME(EXECUTOR, EXECUTOR, LOST);
+SAME(SWEEP, SWEEP, RUNNING);
+SAME(SWEEP, SWEEP, CANCELLING);
+SAME(SWEEP, SWEEP, SUCCEEDED);
+SAME(SWEEP, SWEEP, FAILED);
+SAME(SWEEP, SWEEP, CANCELLED);
 
 Trainyard__V1__Job__State convert_job_state(enum store_job_state state) { return (Trainyard__V1__Job__State)state; }
 
@@ -41,3 +46,7 @@ Trainyard__V1__Executor__State convert_executor_state(enum store_executor_state 
 }
 
 int convert_job_state_filter(Trainyard__V1__Job__State state) { return (int)state; }
+
+Trainyard__V1__Sweep__State convert_sweep_state(enum store_sweep_state state) {
+    return (Trainyard__V1__Sweep__State)state;
+}

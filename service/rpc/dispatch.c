@@ -117,8 +117,10 @@ static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, 
     if (!agent->ticket)
         return err_set(e, ST_INVALID_ARGUMENT, "an executor's first message must be its hello");
     dispatch_mark_seen(controller_dispatch(agent->controller), agent->ticket);
-    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT)
+    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HEARTBEAT) {
+        dispatch_heartbeat(controller_dispatch(agent->controller), agent->ticket, m->heartbeat);
         return ST_OK;
+    }
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_CHECK_OUTPUT) {
         spec_check_handle_output(controller_spec_checks(agent->controller), agent->executor, m->check_output);
         return ST_OK;

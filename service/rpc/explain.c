@@ -188,7 +188,7 @@ static const char *availability_text(struct answer *w, const struct scheduler_ho
                             (long long)h->fenced_job);
     case SCHEDULER_HOST_DRAINED:
         return *h->reason ? arena_printf(w->a, "it is drained: %s", h->reason) : "it is drained";
-    case SCHEDULER_HOST_LACKS: return arena_printf(w->a, "its release lacks '%s', which the job needs", h->reason);
+    case SCHEDULER_HOST_LACKS: return arena_printf(w->a, "it does not offer '%s', which the job needs", h->reason);
     case SCHEDULER_HOST_AVOIDED: return arena_printf(w->a, "it has failed the job: %s", h->reason);
     case SCHEDULER_HOST_SINGLE_RANK: return executor_reason(w, row, "ranks on its devices cannot communicate");
     case SCHEDULER_HOST_WITHOUT:

@@ -16,6 +16,7 @@
 #include "api/spec/digest.h"
 #include "api/spec/problems.h"
 #include "base/limits.h"
+#include "service/controller/attempt_secrets.h"
 #include "service/controller/check_cache.h"
 #include "service/controller/checkpoint_files.h"
 #include "service/controller/spec_check.h"
@@ -76,9 +77,47 @@ static bool may_run(const struct host_results *h, int i) {
     return checked && lacks_nothing(&h->answers[i]);
 }
 
+/* The keys with which a host looks for remote data. A key that is missing was reported before: without all of them
+ * hosts do not look. */
+struct store_keys {
+    struct attempt_secrets encrypted;
+    Trainyard__V1__AttemptStart clear;
+};
+
+static void store_keys_done(struct store_keys *k) {
+    attempt_secrets_wipe(&k->clear);
+    attempt_secrets_done(&k->encrypted);
+}
+
+static void store_keys_read(struct controller *c, const Trainyard__V1__JobSpec *spec, struct store_keys *ret) {
+    struct err missing, lacks_key;
+    *ret = (struct store_keys){ .clear = TRAINYARD__V1__ATTEMPT_START__INIT };
+    if (spec->program || attempt_secrets_read(controller_store(c), controller_keyring(c), spec, &ret->encrypted,
+                                              &missing, &lacks_key, NULL) != ST_OK)
+        return;
+    if (attempt_secrets_open(&ret->encrypted, controller_keyring(c), &ret->clear, NULL) != ST_OK)
+        attempt_secrets_wipe(&ret->clear);
+}
+
+static void check_each(struct controller *c, const struct host_check *check, const Trainyard__V1__WorkerCheck *request,
+                       struct host_results *h) {
+    struct dispatch *d = controller_dispatch(c);
+    while (h->n < HOST_CHECK_MAX_HOSTS && clock_mono_ms() < check->deadline &&
+           dispatch_pick_checker(d, is_cuda(check), h->hosts, (size_t)h->n, &h->hosts[h->n])) {
+        const int i = h->n++;
+        const deadline_ms_t own = deadline_in(HOST_CHECK_MS);
+        h->status[i] = spec_check_run(controller_spec_checks(c), h->hosts[i].executor, request,
+                                      own < check->deadline ? own : check->deadline, &h->answers[i], &h->why[i]);
+        if (may_run(h, i))
+            break;
+    }
+    h->others = dispatch_has_checker(d, is_cuda(check), h->hosts, (size_t)h->n);
+}
+
 static status_t check_on_hosts(struct controller *c, const struct host_check *check, struct host_results *h,
                                struct err *e) {
     char checkpoints[PATH_MAX];
+    struct store_keys keys;
     TRY(checkpoints_of(c, check->spec, checkpoints, e));
     Trainyard__V1__WorkerCheck request = TRAINYARD__V1__WORKER_CHECK__INIT;
     request.spec = (Trainyard__V1__JobSpec *)(uintptr_t)check->spec;
@@ -87,17 +126,11 @@ static status_t check_on_hosts(struct controller *c, const struct host_check *ch
     request.init_directory = (char *)(uintptr_t)check->init_directory;
     request.fork_directory = (char *)(uintptr_t)check->fork_directory;
     request.plan = check->plan;
-    struct dispatch *d = controller_dispatch(c);
-    while (h->n < HOST_CHECK_MAX_HOSTS && clock_mono_ms() < check->deadline &&
-           dispatch_pick_checker(d, is_cuda(check), h->hosts, (size_t)h->n, &h->hosts[h->n])) {
-        const int i = h->n++;
-        const deadline_ms_t own = deadline_in(HOST_CHECK_MS);
-        h->status[i] = spec_check_run(controller_spec_checks(c), h->hosts[i].executor, &request,
-                                      own < check->deadline ? own : check->deadline, &h->answers[i], &h->why[i]);
-        if (may_run(h, i))
-            break;
-    }
-    h->others = dispatch_has_checker(d, is_cuda(check), h->hosts, (size_t)h->n);
+    store_keys_read(c, check->spec, &keys);
+    request.secrets = keys.clear.secrets;
+    request.n_secrets = keys.clear.n_secrets;
+    check_each(c, check, &request, h);
+    store_keys_done(&keys);
     return ST_OK;
 }
 
@@ -167,6 +200,8 @@ static void settle(const struct host_results *h, struct host_answer *ret) {
             else
                 add_once(&ret->problems, line);
         }
+    if (good >= 0 && *h->answers[good].unchecked)
+        problem_add(&ret->unchecked, "%s", h->answers[good].unchecked);
     for (int i = 0; i < h->n; i++)
         if (h->status[i] != ST_OK && (good < 0 || good == i))
             problem_add(&ret->unchecked, "%s, by host %s: %s", h->answers[i].part, h->hosts[i].hostname, h->why[i].msg);

@@ -3,12 +3,15 @@
  * The rows of a call become records of rank 0, numbered from first_row + 1 on, and are written like the reports of a
  * worker: records that the job has are skipped. The writer's memory is read from the rows for each call, so that a call
  * should have many rows. */
+#include "service/controller/job_create.h"
 #include "service/store/imported_run.h"
 
 #include "api/spec/spec.h"
 #include "base/alloc.h"
+#include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
 #include "service/rpc/services.h"
+#include "service/rpc/submitter.h"
 #include "service/store/report.h"
 
 #include <stdio.h>
@@ -45,16 +48,20 @@ static int64_t time_us(const Google__Protobuf__Timestamp *t) {
     return t && t->seconds >= 0 && t->seconds < INT64_C(253402300800) ? t->seconds * 1000000 + t->nanos / 1000 : 0;
 }
 
-static status_t run_find(struct controller *c, int64_t epoch, const Trainyard__V1__ImportedRun *run, int64_t *ret_job,
-                         int64_t *ret_rows, bool *ret_created, struct err *e) {
+static status_t run_find(struct controller *c, int64_t epoch, const Trainyard__V1__ImportedRun *run, const char *user,
+                         int64_t *ret_job, int64_t *ret_rows, bool *ret_created, struct err *e) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     TRY(spec_make(run, &spec, e));
     const size_t n = trainyard__v1__job_spec__get_packed_size(spec);
     CLEANUP(freep) uint8_t *packed = alloc_zeroed(n, 1);
     trainyard__v1__job_spec__pack(spec, packed);
+    struct store_job_label labels[STORE_JOB_LABELS_MAX];
     const struct store_imported_run in = { .source = run->source,
                                            .id = run->id,
                                            .name = run->name,
+                                           .user = user,
+                                           .labels = job_labels(spec, labels),
+                                           .n_labels = spec->n_labels,
                                            .state = (enum store_job_state)run->state,
                                            .start_time_us = time_us(run->start_time),
                                            .end_time_us = time_us(run->end_time),
@@ -104,15 +111,17 @@ static status_t rows_write(struct controller *c, int64_t epoch, int64_t job, con
 
 static status_t import_run(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__ImportRunRequest *in = (const void *)request;
+    const char *user;
     int64_t epoch, job, rows;
     bool created;
     char name[NAME_BYTES];
     if (!in->run)
         return err_set(e, ST_INVALID_ARGUMENT, "run: it is missing");
+    TRY(submitter_name(call, in->user, &user, e));
     if (in->first_row < 0 || in->first_row > INT64_C(1) << 40)
         return err_set(e, ST_INVALID_ARGUMENT, "first_row: is below 0 or above 2^40");
     TRY(controller_leads(service, &epoch, e));
-    status_t st = run_find(service, epoch, in->run, &job, &rows, &created, e);
+    status_t st = run_find(service, epoch, in->run, user, &job, &rows, &created, e);
     if (st == ST_OK && in->n_rows > 0)
         st = rows_write(service, epoch, job, in, &rows, e);
     TRY(controller_write_status(service, epoch, st, e));

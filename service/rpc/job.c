@@ -11,14 +11,13 @@
  * Cancel, pause, resume and retry are one function with different callbacks: the loop decides, and the handler waits
  * and replies with the row. ValidateJob makes the checks of CreateJob, reports all problems instead of the first ones,
  * and adds a plan. Lists are read page by page. */
-#include "api/code/entry.h"
 #include "api/codec/timestamp.h"
 #include "api/spec/digest.h"
 #include "api/spec/problems.h"
 #include "api/spec/spec.h"
 #include "base/alloc.h"
 #include "base/limits.h"
-#include "base/utf8.h"
+#include "service/controller/job_create.h"
 #include "service/controller/planner.h"
 #include "service/controller/row_state.h"
 #include "service/rpc/convert_job.h"
@@ -27,43 +26,18 @@
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 #include "service/rpc/profile.h"
+#include "service/rpc/rank_seconds.h"
+#include "service/rpc/refusal.h"
 #include "service/rpc/request_id.h"
 #include "service/rpc/services.h"
 #include "service/rpc/submission.h"
+#include "service/rpc/submitter.h"
 #include "service/rpc/watch.h"
 #include "service/store/imported_run.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Reports as many problems as fit into one sentence; ValidateJob lists all. The first problem is cut if it is longer
- * than the sentence may be. */
-static status_t refuse_spec(struct rpc_call *call, const struct spec_problems *problems, struct err *e) {
-    enum { MORE_BYTES = 40 }; /* " (and N more)" */
-    const size_t capacity = sizeof e->msg - (problems->n > 1 ? MORE_BYTES : 0);
-    size_t used = 0, n_reported = 0;
-    rpc_set_reason(call, "SPEC_INVALID");
-    for (; n_reported < problems->n; n_reported++) {
-        const char *line = problems->lines[n_reported];
-        if (n_reported > 0 && used + strlen("; ") + strlen(line) >= capacity)
-            break;
-        used += (size_t)snprintf(e->msg + used, capacity - used, "%s%s", n_reported ? "; " : "", line);
-        if (used >= capacity)
-            used = capacity - 1 - utf8_open(e->msg, capacity - 1);
-    }
-    e->msg[used] = '\0';
-    if (n_reported < problems->n)
-        snprintf(e->msg + used, sizeof e->msg - used, " (and %zu more)", problems->n - n_reported);
-    return ST_INVALID_ARGUMENT;
-}
-
-/* The lines as pointers for a message. They point into p. */
-static size_t lines_of(const struct spec_problems *p, char *ret[SPEC_PROBLEMS]) {
-    for (size_t i = 0; i < p->n; i++)
-        ret[i] = p->lines[i];
-    return p->n;
-}
 
 /* unchecked: the remarks of the checks of a job that was just made; NULL = none. */
 static status_t reply_row(struct controller *c, struct rpc_call *call, int64_t id, bool with_attempts,
@@ -95,7 +69,8 @@ static status_t reply_job(struct controller *c, struct rpc_call *call, int64_t i
 }
 
 /* Replies with a new job without reading its row, because this is the most frequent path. */
-static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, const struct submission *s) {
+static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, const char *user,
+                          const struct submission *s) {
     char name[NAME_BYTES], *lines[SPEC_PROBLEMS];
     Trainyard__V1__JobSpec *spec = s->spec;
     snprintf(name, sizeof name, "jobs/%lld", (long long)id);
@@ -109,6 +84,7 @@ static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, co
     job.create_time = &created;
     job.last_event = 1;
     job.queue = spec->queue;
+    job.user = (char *)(uintptr_t)user;
     job.priority = spec->priority;
     job.n_unchecked = lines_of(&s->hosts.unchecked, lines);
     job.unchecked = lines;
@@ -125,14 +101,17 @@ static status_t reply_again(struct controller *c, struct rpc_call *call, int64_t
 /* A request of CreateJob. */
 struct creation {
     const Trainyard__V1__CreateJobRequest *in;
+    const char *user;
     char request_id[REQUEST_ID_BYTES];
     uint8_t digest[SHA256_BYTES]; /* of the fields that must be equal if the request id is used again */
 };
 
-static status_t read_creation(const Trainyard__V1__CreateJobRequest *in, struct creation *ret, struct err *e) {
+static status_t read_creation(const struct rpc_call *call, const Trainyard__V1__CreateJobRequest *in,
+                              struct creation *ret, struct err *e) {
     ret->in = in;
     if (!in->spec)
         return err_set(e, ST_INVALID_ARGUMENT, "spec: it is missing");
+    TRY(submitter_name(call, in->user, &ret->user, e));
     TRY(request_id_read(in->request_id, ret->request_id, e));
     if (!ret->request_id[0])
         TRY(request_id_make(ret->request_id, e));
@@ -140,71 +119,22 @@ static status_t read_creation(const Trainyard__V1__CreateJobRequest *in, struct 
     return ST_OK;
 }
 
-/* The features that the job's executors must have. */
-static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
-    const Trainyard__V1__ProgramSpec *program = spec->program;
-    uint32_t needs = 0;
-    if (program && program->code)
-        needs |= SCHEDULER_FEATURE_CODE;
-    if (program && program->n_secrets > 0)
-        needs |= SCHEDULER_FEATURE_SECRETS;
-    if (program && program->python)
-        needs |= SCHEDULER_FEATURE_PYTHON;
-    return needs;
-}
-
 static status_t store_new(struct controller *c, struct rpc_call *call, const struct creation *x,
                           const struct submission *s, struct err *e) {
-    int64_t epoch, job, time_us = 0;
-    Trainyard__V1__JobSpec *spec = s->spec;
-    TRY(controller_leads(c, &epoch, e));
-    size_t n = trainyard__v1__job_spec__get_packed_size(spec);
-    CLEANUP(freep) uint8_t *packed = alloc_zeroed(n, 1);
-    trainyard__v1__job_spec__pack(spec, packed);
-    struct store_job_new row = { .request_id = x->request_id,
-                                 .request_digest = x->digest,
-                                 .name = spec->name,
-                                 .queue = spec->queue,
-                                 .priority = spec->priority,
-                                 .world_size = spec_world_size(spec),
-                                 .max_world_size = spec_max_world_size(spec),
-                                 .stops_at_step = spec_stops_at_step(spec),
-                                 .accelerator = spec->resources->accelerator,
-                                 .needs = needs_of(spec),
-                                 .max_restarts = spec->retry->max_restarts,
-                                 .steps = spec_steps(spec),
-                                 .keep_last = spec->checkpoint->keep_last,
-                                 .keep_best = spec->checkpoint->keep_best,
-                                 .spec = packed,
-                                 .spec_bytes = n,
-                                 .origin = s->origin };
-    uint8_t code[SHA256_BYTES];
-    if (spec->program && spec->program->code && spec->program->code->archive &&
-        code_archive_name_read(spec->program->code->archive, code))
-        row.code = code;
-    bool existed;
-    status_t st = store_job_create(controller_store(c), epoch, &row, &job, &existed, &time_us, e);
-    st = controller_write_status(c, epoch, st, e);
-    if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* the row may be committed: the answer was lost */
-        controller_submitted_perhaps(c);
-    TRY(st);
-    if (existed)
-        return reply_again(c, call, job, e);
-    const struct store_job stored = { .id = job,
-                                      .state = STORE_JOB_QUEUED,
-                                      .priority = row.priority,
-                                      .world_size = row.world_size,
-                                      .max_world_size = row.max_world_size,
-                                      .stops_at_step = row.stops_at_step,
-                                      .accelerator = row.accelerator,
-                                      .needs = row.needs,
-                                      .steps = row.steps,
-                                      .max_restarts = row.max_restarts };
-    const struct scheduler_job_row submitted = scheduler_row_of(&stored);
-    controller_submitted(c, &submitted);
-    if (row.origin.checkpoint)
-        return reply_row(c, call, job, true, &s->hosts.unchecked, e);
-    reply_created(call, job, time_us, s);
+    const struct job_creation creation = {
+        .request_id = x->request_id,
+        .request_digest = x->digest,
+        .user = x->user,
+        .spec = s->spec,
+        .origin = s->origin,
+    };
+    struct job_created created;
+    TRY(controller_create(c, &creation, &created, e));
+    if (created.existed)
+        return reply_job(c, call, created.job, true, e);
+    if (s->origin.checkpoint)
+        return reply_row(c, call, created.job, true, &s->hosts.unchecked, e);
+    reply_created(call, created.job, created.time_us, x->user, s);
     return ST_OK;
 }
 
@@ -240,7 +170,7 @@ static status_t create_judged(struct controller *c, struct rpc_call *call, const
 static status_t create_job(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     struct creation x;
     struct submission s = { 0 };
-    TRY(read_creation((const Trainyard__V1__CreateJobRequest *)request, &x, e));
+    TRY(read_creation(call, (const Trainyard__V1__CreateJobRequest *)request, &x, e));
     status_t st = create_judged(service, call, &x, &s, e);
     submission_done(&s);
     return st;
@@ -406,6 +336,7 @@ static const struct rpc_method methods[] = {
     { .name = "GetProfile",
       .kind = RPC_SERVER_STREAM,
       .events = { .work = profile_work, .writable = rpc_wake, .done = profile_done } },
+    { .name = "GetRankSeconds", .kind = RPC_UNARY, .unary = rank_seconds_get },
     { .name = "ListEvents", .kind = RPC_UNARY, .unary = list_events },
     { .name = "ValidateJob", .kind = RPC_UNARY, .unary = validate_job },
 };

@@ -1,109 +1,100 @@
-/* ListJobs: pages of jobs, newest first.
- *
- * PostgreSQL selects by state, queue, name and time. Labels are in the spec, which PostgreSQL cannot read: rows are
- * read in batches and compared here, until the page is full or ROWS_MAX rows were read. The page then may have fewer
- * jobs than asked for, or none, and its token continues after the last row that was read. */
 #include "service/rpc/job_list.h"
 
+#include "api/codec/timestamp.h"
 #include "base/limits.h"
 #include "service/controller/controller.h"
 #include "service/rpc/arena.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/convert_state.h"
 #include "service/rpc/page.h"
-#include "service/store/job.h"
+#include "service/store/job_list.h"
 
 #include <string.h>
 #include <trainyard/v1/job.pb-c.h>
 
-enum { ROWS_MAX = 10000, SELECTORS_MAX = 16, US_PER_S = 1000000 };
-
-static int64_t time_us(const Google__Protobuf__Timestamp *t) { return t ? t->seconds * US_PER_S + t->nanos / 1000 : 0; }
-
-/* selector: "team=a", or "team" for any value. */
-static bool has_label(const Trainyard__V1__JobSpec *spec, const char *selector) {
-    const char *equals = strchr(selector, '=');
-    const size_t n = equals ? (size_t)(equals - selector) : strlen(selector);
-    for (size_t i = 0; spec && i < spec->n_labels; i++) {
-        const Trainyard__V1__JobSpec__LabelsEntry *l = spec->labels[i];
-        if (strlen(l->key) == n && memcmp(l->key, selector, n) == 0)
-            return !equals || strcmp(l->value, equals + 1) == 0;
-    }
-    return false;
-}
-
-static bool is_selected(const struct store_job *row, const Trainyard__V1__ListJobsRequest *in) {
-    if (in->n_labels == 0)
-        return true;
-    CLEANUP(arena_freep) struct arena *a = arena_new();
-    const Trainyard__V1__JobSpec *spec = row->spec ? arena_spec(a, row->spec, row->spec_bytes) : NULL;
-    for (size_t i = 0; i < in->n_labels; i++)
-        if (!has_label(spec, in->labels[i]))
-            return false;
-    return true;
+/* *ret_us stays 0 without a time. */
+static status_t time_read(const char *field, const Google__Protobuf__Timestamp *t, int64_t *ret_us, struct err *e) {
+    status_t st = t ? timestamp_to_us(t, ret_us, e) : ST_OK;
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "%s: ", field);
 }
 
 /* The filter as text, which a page token is bound to. */
-static const char *filter_text(struct arena *a, const Trainyard__V1__ListJobsRequest *in) {
-    const char *text = arena_printf(a, "%d %s\n%s\n%lld %lld", (int)in->state, in->queue, in->display_name,
-                                    (long long)time_us(in->created_after), (long long)time_us(in->created_before));
+static const char *filter_text(struct arena *a, const Trainyard__V1__ListJobsRequest *in,
+                               const struct store_job_filter *filter) {
+    const char *text = arena_printf(a, "%d %s\n%s\n%s\n%s\n%lld %lld %d %d", (int)in->state, in->queue,
+                                    in->display_name, in->search, in->user, (long long)filter->created_after_us,
+                                    (long long)filter->created_before_us, (int)in->order, (int)in->reverse);
     for (size_t i = 0; i < in->n_labels; i++)
         text = arena_printf(a, "%s\n%s", text, in->labels[i]);
     return text;
 }
 
-static status_t filter_read(const Trainyard__V1__ListJobsRequest *in, struct store_job_filter *ret, struct err *e) {
-    if (in->n_labels > SELECTORS_MAX)
-        return err_set(e, ST_INVALID_ARGUMENT, "labels: %zu are more than %d", in->n_labels, SELECTORS_MAX);
+static status_t order_read(Trainyard__V1__ListJobsRequest__Order order, enum store_job_order *ret, struct err *e) {
+    switch (order) {
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__ORDER_UNSPECIFIED:
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__CREATED: *ret = STORE_JOBS_BY_ID; return ST_OK;
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__STARTED: *ret = STORE_JOBS_BY_START; return ST_OK;
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__ENDED: *ret = STORE_JOBS_BY_END; return ST_OK;
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__NAME: *ret = STORE_JOBS_BY_NAME; return ST_OK;
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__STATE: *ret = STORE_JOBS_BY_STATE; return ST_OK;
+    case TRAINYARD__V1__LIST_JOBS_REQUEST__ORDER__USER: *ret = STORE_JOBS_BY_USER; return ST_OK;
+    default: return err_set(e, ST_INVALID_ARGUMENT, "order: %d is not an order", (int)order);
+    }
+}
+
+/* "team=a", or "team" for any value. */
+static const struct store_job_label *labels_read(struct arena *a, char *const *selectors, size_t n) {
+    struct store_job_label *labels = arena_alloc(a, n, sizeof *labels);
+    for (size_t i = 0; i < n; i++) {
+        const char *equals = strchr(selectors[i], '=');
+        const int key = equals ? (int)(equals - selectors[i]) : (int)strlen(selectors[i]);
+        labels[i].key = arena_printf(a, "%.*s", key, selectors[i]);
+        labels[i].value = equals ? equals + 1 : NULL;
+    }
+    return labels;
+}
+
+static status_t filter_read(struct arena *a, const Trainyard__V1__ListJobsRequest *in, struct store_job_filter *ret,
+                            struct err *e) {
+    if (in->n_labels > STORE_JOB_FILTER_LABELS)
+        return err_set(e, ST_INVALID_ARGUMENT, "labels: %zu are more than %d", in->n_labels, STORE_JOB_FILTER_LABELS);
     *ret = (struct store_job_filter){ .state = convert_job_state_filter(in->state),
                                       .queue = in->queue,
                                       .name = in->display_name,
-                                      .created_after_us = time_us(in->created_after),
-                                      .created_before_us = time_us(in->created_before),
+                                      .search = in->search,
+                                      .user = in->user,
+                                      .labels = labels_read(a, in->labels, in->n_labels),
+                                      .n_labels = in->n_labels,
+                                      .reverse = in->reverse,
                                       .with_spec = true };
+    TRY(time_read("created_after", in->created_after, &ret->created_after_us, e));
+    TRY(time_read("created_before", in->created_before, &ret->created_before_us, e));
+    TRY(order_read(in->order, &ret->order, e));
     return page_size(in->page_size, &ret->limit, e);
-}
-
-/* Appends selected jobs to out until it has as many as the filter's limit. The jobs use the memory of m and a.
- * *ret_ended: there are no further rows. */
-static status_t page_read(struct controller *c, struct store_memory *m, struct arena *a,
-                          const Trainyard__V1__ListJobsRequest *in, struct store_job_filter *filter,
-                          Trainyard__V1__ListJobsResponse *out, bool *ret_ended, struct err *e) {
-    const size_t asked = (size_t)filter->limit;
-    int rows_read = 0;
-    *ret_ended = false;
-    if (in->n_labels > 0)
-        filter->limit = LIMIT_PAGE_SIZE;
-    while (!*ret_ended && out->n_jobs < asked && rows_read < ROWS_MAX) {
-        struct store_job *rows;
-        size_t n, i = 0;
-        TRY(store_job_list(controller_store(c), m, filter, &rows, &n, e));
-        for (; i < n && out->n_jobs < asked; i++) {
-            if (is_selected(&rows[i], in))
-                out->jobs[out->n_jobs++] = convert_job(a, &rows[i]);
-            filter->before = rows[i].id;
-        }
-        rows_read += (int)n;
-        *ret_ended = n < (size_t)filter->limit && i == n;
-    }
-    return ST_OK;
 }
 
 status_t job_list(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__ListJobsRequest *in = (const void *)request;
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
-    struct store_job_filter filter;
-    TRY(filter_read(in, &filter, e));
-    const char *bound = filter_text(a, in);
-    TRY(page_token_read(in->page_token, bound, &filter.before, e));
+    struct store_job_filter filter = { .limit = 0 };
+    struct store_job *rows;
+    int64_t place[2] = { 0, 0 };
+    size_t n;
+    TRY(filter_read(a, in, &filter, e));
+    const char *bound = filter_text(a, in, &filter);
+    TRY(page_token_read_all(in->page_token, bound, place, 2, e));
+    filter.after = (struct store_job_place){ place[0], place[1] };
+    TRY(store_job_list(controller_store(service), m, &filter, &rows, &n, e));
     Trainyard__V1__ListJobsResponse out = TRAINYARD__V1__LIST_JOBS_RESPONSE__INIT;
-    bool ended;
-    out.jobs = arena_alloc(a, (size_t)filter.limit, sizeof *out.jobs);
-    TRY(page_read(service, m, a, in, &filter, &out, &ended, e));
+    out.jobs = arena_alloc(a, n, sizeof *out.jobs);
+    out.n_jobs = n;
+    for (size_t i = 0; i < out.n_jobs; i++)
+        out.jobs[i] = convert_job(a, &rows[i]);
     char token[PAGE_TOKEN_BYTES];
-    if (!ended) {
-        page_token_write(filter.before, bound, token);
+    if (n == (size_t)filter.limit) {
+        const struct store_job_place last = store_job_place(&rows[n - 1], filter.order);
+        page_token_write_all((int64_t[]){ last.id, last.number }, 2, bound, token);
         out.next_page_token = token;
     }
     rpc_reply(call, &out.base);

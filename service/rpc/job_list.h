@@ -1,4 +1,4 @@
-/* JobService.ListJobs. */
+/* JobService.ListJobs: pages of jobs, which PostgreSQL selects and sorts. */
 #ifndef SERVICE_RPC_JOB_LIST_H
 #define SERVICE_RPC_JOB_LIST_H
 

@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <trainyard/v1/log.pb-c.h>
 
+#define US_PER_S 1000000LL
+
 struct tail {
     struct job_watcher sub;
     struct store_log_query query;
@@ -39,6 +41,12 @@ static status_t read_request(const Trainyard__V1__TailLogsRequest *in, struct st
     ret->rank = one_rank ? in->rank : -1;
     ret->attempt = one_attempt ? in->attempt : -1;
     ret->limit = LIMIT_PAGE_SIZE;
+    if (in->last_lines < 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "last_lines: %d is negative", (int)in->last_lines);
+    if (in->last_lines > 0 && in->from_time)
+        return err_set(e, ST_INVALID_ARGUMENT, "last_lines and from_time are both given: give one of them");
+    ret->last_lines = in->last_lines;
+    ret->from_time_us = in->from_time ? in->from_time->seconds * US_PER_S + in->from_time->nanos / 1000 : 0;
     return read_cursor(in->cursor, &ret->cursor, e);
 }
 

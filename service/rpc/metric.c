@@ -33,6 +33,8 @@ static void convert_series(struct arena *a, const struct store_series *row, Trai
     s->mean = (double *)row->mean;
     s->min = (double *)row->min;
     s->max = (double *)row->max;
+    s->n_time_us = row->time_us ? row->n : 0;
+    s->time_us = (int64_t *)row->time_us;
 }
 
 static status_t refuse_negative(bool one_rank, int32_t rank, struct err *e) {
@@ -46,8 +48,10 @@ static status_t query_metrics(void *service, struct rpc_call *call, const Protob
         .names = (const char *const *)in->names,
         .n_names = in->n_names,
         .after_step = in->after_step > 0 ? in->after_step : -1, /* a program may report its step 0 */
+        .until_step = in->until_step,
         .max_points = in->max_points ? in->max_points : DEFAULT_POINTS,
         .rank = one_rank ? in->rank : -1,
+        .with_time = in->with_time,
     };
     TRY(name_job(in->job, &query.job, e));
     TRY(refuse_negative(one_rank, in->rank, e));

@@ -1,6 +1,7 @@
 #include "service/rpc/name.h"
 
 #include "api/spec/spec.h"
+#include "api/spec/sweep.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -106,6 +107,22 @@ status_t name_token(const char *name, const char **ret, struct err *e) {
     if (!good)
         return err_set(e, ST_INVALID_ARGUMENT,
                        "'%.80s' is not the name of a token: 1 to 63 letters, digits, '-', '_' and '.'", name);
+    *ret = at;
+    return ST_OK;
+}
+
+/* The same rule as the CHECK constraint of the table of sweeps. */
+status_t name_sweep(const char *name, const char **ret, struct err *e) {
+    const char *at = name;
+    word(&at, "sweeps/");
+    const size_t n = strlen(at);
+    bool good = n >= 1 && n <= SWEEP_NAME_CHARS && isalnum((unsigned char)at[0]);
+    for (size_t i = 0; good && i < n; i++)
+        good = isalnum((unsigned char)at[i]) || strchr("-_.", at[i]);
+    if (!good)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "'%.80s' is not the name of a sweep: 1 to %d letters, digits, '-', '_' and '.'", name,
+                       SWEEP_NAME_CHARS);
     *ret = at;
     return ST_OK;
 }

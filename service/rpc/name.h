@@ -1,5 +1,5 @@
-/* Resource names: `jobs/42` (a client may also give `42`), `jobs/42/checkpoints/7` `tokens/ci` (or `ci`) and
- * `secrets/HF_TOKEN`. */
+/* Resource names: `jobs/42` (a client may also give `42`), `jobs/42/checkpoints/7`, `tokens/ci` (or `ci`),
+ * `secrets/HF_TOKEN` and `sweeps/lr`. */
 #ifndef SERVICE_RPC_NAME_H
 #define SERVICE_RPC_NAME_H
 
@@ -24,6 +24,9 @@ MUST_CHECK status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_i
 
 /* *ret is the part after `tokens/`. It points into name. */
 MUST_CHECK status_t name_token(const char *name, const char **ret, struct err *e);
+
+/* The same for `sweeps/`. */
+MUST_CHECK status_t name_sweep(const char *name, const char **ret, struct err *e);
 
 /* The same for `secrets/`. */
 MUST_CHECK status_t name_secret(const char *name, const char **ret, struct err *e);

@@ -46,6 +46,7 @@ static status_t directory_of(struct controller *c, struct store_memory *m, const
 static status_t request_of(const Trainyard__V1__SampleRequest *in, Trainyard__V1__WorkerSample *ret, struct err *e) {
     ret->prompt = in->prompt;
     ret->seed = in->seed;
+    ret->average = in->average;
     ret->tokens = in->_tokens_case ? in->tokens : SAMPLE_DEFAULT_TOKENS;
     ret->temperature = in->_temperature_case ? in->temperature : SAMPLE_DEFAULT_TEMPERATURE;
     if (ret->tokens < 1 || ret->tokens > SAMPLE_MAX_TOKENS)

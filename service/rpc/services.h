@@ -21,10 +21,14 @@ extern const struct rpc_service rpc_queue_service;
 extern const struct rpc_service rpc_metric_service;
 extern const struct rpc_service rpc_log_service;
 extern const struct rpc_service rpc_token_service;
+/* Not one of rpc_services_add: a server of its own serves it. */
+extern const struct rpc_service rpc_join_service;
 extern const struct rpc_service rpc_code_service;
 extern const struct rpc_service rpc_artifact_service;
 extern const struct rpc_service rpc_import_service;
 extern const struct rpc_service rpc_secret_service;
+extern const struct rpc_service rpc_sweep_service;
+extern const struct rpc_service rpc_status_service;
 
 /* The events of CheckpointService.VerifyCheckpoint (verify.c). */
 void rpc_verify_open(struct rpc_call *call);

@@ -2,7 +2,7 @@
  *
  *   spec        spec_resolve fills in the defaults and checks each field. After a problem nothing else is checked
  *   directory   checkpoint.directory must be below a root of this controller, and must not use its reserved names
- *   secrets     those that program.secrets names must exist, and this controller must have their keys
+ *   secrets     those that program.secrets and stores name must exist, and this controller must have their keys
  *   origin      the checkpoint of a fork or of train.init_from must exist. A fork is compared with the spec of the job
  *               that wrote it
  *   slots       attached executors must have enough slots in total, unless the client is willing to wait for hosts
@@ -170,8 +170,7 @@ status_t submission_judge(struct controller *c, const struct submission_request 
     if (st != ST_OK)
         return st == ST_INVALID_ARGUMENT && ret->problems.n ? ST_OK : st;
     judge_directory(c, ret);
-    TRY(attempt_secrets_check(controller_store(c), controller_keyring(c), ret->spec->program, add_problem,
-                              &ret->problems, e));
+    TRY(attempt_secrets_check(controller_store(c), controller_keyring(c), ret->spec, add_problem, &ret->problems, e));
     TRY(judge_origin(c, request->fork, ret, e));
     TRY(judge_slots(c, request, ret, e));
     return judge_hosts(c, request, ret, e);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "base/sha256.h"
+#include "service/controller/authority.h"
 #include "service/rpc/convert_job.h"
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
@@ -19,7 +20,8 @@ _Static_assert((int)STATE(GOOD) == STORE_TOKEN_GOOD && (int)STATE(EXPIRED) == ST
                "the states are those of the store");
 
 enum { SECRET_BYTES = 32 };
-#define TTL_MAX_S (100LL * 366 * 86400) /* a century: a longer lifetime is a mistake */
+#define JOIN_TTL_MAX_S (7LL * 86400)
+#define TTL_MAX_S      (100LL * 366 * 86400) /* a century: a longer lifetime is a mistake */
 _Static_assert(SECRET_TOKEN_DIGITS == 2 * SECRET_BYTES, "files that hold a token are known by its length");
 #define SECRET_TEXT_BYTES (sizeof SECRET_TOKEN_PREFIX + SECRET_TOKEN_DIGITS)
 
@@ -49,10 +51,29 @@ static status_t check_create(const Trainyard__V1__CreateTokenRequest *in, struct
     const ProtobufCEnumDescriptor *roles = &trainyard__v1__role__descriptor;
     if (in->role == TRAINYARD__V1__ROLE__ROLE_UNSPECIFIED ||
         !protobuf_c_enum_descriptor_get_value(roles, (int)in->role))
-        return err_set(e, ST_INVALID_ARGUMENT, "role: it must be VIEWER, USER, ADMIN or EXECUTOR");
+        return err_set(e, ST_INVALID_ARGUMENT, "role: it must be VIEWER, USER, ADMIN, EXECUTOR or JOIN");
     if (in->ttl_seconds < 0 || in->ttl_seconds > TTL_MAX_S)
         return err_set(e, ST_INVALID_ARGUMENT, "ttl_seconds: %lld is not from 0 to %lld", (long long)in->ttl_seconds,
                        TTL_MAX_S);
+    if (in->role == TRAINYARD__V1__ROLE__JOIN && (in->ttl_seconds < 1 || in->ttl_seconds > JOIN_TTL_MAX_S))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "ttl_seconds: %lld is not from 1 to %lld, the limit of a token of role JOIN",
+                       (long long)in->ttl_seconds, JOIN_TTL_MAX_S);
+    return ST_OK;
+}
+
+/* HOST:PORT/FINGERPRINT/SECRET for `trainyard join`; "" for other roles. */
+static status_t join_text(struct arena *a, const struct authority *authority, int role, const char *secret,
+                          const char **ret, struct err *e) {
+    char address[AUTHORITY_HOST_BYTES + 8];
+    *ret = "";
+    if (role != (int)TRAINYARD__V1__ROLE__JOIN)
+        return ST_OK;
+    if (!authority)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "no host can join: this controller has no key of a CA (its options --ca-key and --join)");
+    TRY(authority_join_address(authority, address, e));
+    *ret = arena_printf(a, "%s/%s/%s", address, authority_fingerprint(authority), secret);
     return ST_OK;
 }
 
@@ -68,6 +89,8 @@ static status_t create_token(void *service, struct rpc_call *call, const Protobu
     TRY(check_create(in, e));
     TRY(controller_leads(service, &epoch, e));
     TRY(make_secret(secret, e));
+    const char *joins;
+    TRY(join_text(a, controller_authority(service), (int)in->role, secret, &joins, e));
     sha256_of(secret, strlen(secret), digest); /* only the digest is stored: the secret is shown once, in this reply */
     struct store_token row, new = { .name = name, .digest = digest, .role = (int)in->role };
     status_t st = store_token_create(controller_store(service), m, epoch, &new, in->ttl_seconds, &row, e);
@@ -75,6 +98,7 @@ static status_t create_token(void *service, struct rpc_call *call, const Protobu
     Trainyard__V1__CreateTokenResponse out = TRAINYARD__V1__CREATE_TOKEN_RESPONSE__INIT;
     out.token = convert_token(a, &row);
     out.secret = secret;
+    out.join = (char *)(uintptr_t)joins;
     rpc_reply(call, &out.base);
     explicit_bzero(secret, sizeof secret);
     const ProtobufCEnumValue *role = protobuf_c_enum_descriptor_get_value(&trainyard__v1__role__descriptor, row.role);

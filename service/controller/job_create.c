@@ -1,0 +1,91 @@
+#include "service/controller/job_create.h"
+
+#include "api/code/entry.h"
+#include "api/spec/data_uri.h"
+#include "api/spec/secret_fields.h"
+#include "api/spec/spec.h"
+#include "base/alloc.h"
+#include "base/sha256.h"
+#include "service/scheduler/feature.h"
+
+#include <stdlib.h>
+
+/* The features that the job's executors must have. */
+static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
+    const Trainyard__V1__ProgramSpec *program = spec->program;
+    uint32_t needs = 0;
+    if (program && program->code)
+        needs |= SCHEDULER_FEATURE_CODE;
+    if (program && program->python)
+        needs |= SCHEDULER_FEATURE_PYTHON;
+    if (program && program->image)
+        needs |= SCHEDULER_FEATURE_IMAGE;
+    size_t n_remote;
+    free(data_uris_remote(spec, &n_remote));
+    if (n_remote > 0)
+        needs |= SCHEDULER_FEATURE_DATA;
+    if (spec_names_secrets(spec))
+        needs |= SCHEDULER_FEATURE_SECRETS;
+    return needs;
+}
+
+const struct store_job_label *job_labels(const Trainyard__V1__JobSpec *spec,
+                                         struct store_job_label ret[STORE_JOB_LABELS_MAX]) {
+    for (size_t i = 0; i < spec->n_labels; i++)
+        ret[i] = (struct store_job_label){ spec->labels[i]->key, spec->labels[i]->value };
+    return ret;
+}
+
+static struct store_job_new row_of(const struct job_creation *x) {
+    const Trainyard__V1__JobSpec *spec = x->spec;
+    return (struct store_job_new){ .request_id = x->request_id,
+                                   .request_digest = x->request_digest,
+                                   .name = spec->name,
+                                   .queue = spec->queue,
+                                   .user = x->user,
+                                   .priority = spec->priority,
+                                   .world_size = spec_world_size(spec),
+                                   .max_world_size = spec_max_world_size(spec),
+                                   .stops_at_step = spec_stops_at_step(spec),
+                                   .accelerator = spec->resources->accelerator,
+                                   .needs = needs_of(spec),
+                                   .max_restarts = spec->retry->max_restarts,
+                                   .steps = spec_steps(spec),
+                                   .keep_last = spec->checkpoint->keep_last,
+                                   .keep_best = spec->checkpoint->keep_best,
+                                   .origin = x->origin,
+                                   .sweep = x->sweep,
+                                   .trial = x->trial };
+}
+
+static struct store_job stored_row(int64_t job, const struct store_job_new *row) {
+    return (struct store_job){ .id = job,
+                               .state = STORE_JOB_QUEUED,
+                               .priority = row->priority,
+                               .world_size = row->world_size,
+                               .max_world_size = row->max_world_size,
+                               .stops_at_step = row->stops_at_step,
+                               .accelerator = row->accelerator,
+                               .needs = row->needs,
+                               .steps = row->steps,
+                               .max_restarts = row->max_restarts };
+}
+
+status_t job_create(struct store *store, int64_t epoch, const struct job_creation *x, struct job_created *ret,
+                    struct err *e) {
+    struct store_job_label labels[STORE_JOB_LABELS_MAX];
+    struct store_job_new row = row_of(x);
+    row.labels = job_labels(x->spec, labels);
+    row.n_labels = x->spec->n_labels;
+    row.spec_bytes = trainyard__v1__job_spec__get_packed_size(x->spec);
+    CLEANUP(freep) uint8_t *packed = alloc_zeroed(row.spec_bytes, 1);
+    trainyard__v1__job_spec__pack(x->spec, packed);
+    row.spec = packed;
+    uint8_t code[SHA256_BYTES];
+    const Trainyard__V1__ProgramSpec *program = x->spec->program;
+    if (program && program->code && program->code->archive && code_archive_name_read(program->code->archive, code))
+        row.code = code;
+    TRY(store_job_create(store, epoch, &row, &ret->job, &ret->existed, &ret->time_us, e));
+    ret->row = stored_row(ret->job, &row);
+    return ST_OK;
+}
