@@ -1,6 +1,6 @@
 /* Parses a command's options and prints its help, both from the rows that the command declares.
  *
- * The command's rows and the shared rows (-o, --controller, --help) become one table for getopt_long(3). Row i has the
+ * The command's rows and the shared rows (-o, --controller, ...) become one table for getopt_long(3). Row i has the
  * code CODE_FIRST + i, so that a code leads to its row, and the row to the field that gets the value: its offset in the
  * argument struct of the command, or in `struct shared`. Every field gets its default first; parsing then overwrites
  * the defaults. getopt_long moves the positional arguments behind the options, where they are counted. --help ends the
@@ -16,13 +16,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* More options than any command has, including the shared ones. */
-enum { MAX_OPTIONS = 24, CODE_FIRST = 256 };
+enum { MAX_OPTIONS = 24, CODE_FIRST = 256, LEFT_COLUMN = 30, HELP_COLUMNS = 100 };
 
 struct shared {
-    const char *output, *controller;
-    bool help;
+    const char *output, *controller, *context;
+    bool utc, help;
 };
 
 /* A local command has the last one only. */
@@ -30,11 +31,15 @@ static const struct option_row shared_options[] = {
     { "output", 'o', "FORMAT", "table, json, yaml or name", OPTION_TEXT, offsetof(struct shared, output), "table" },
     { "controller", 0, "ADDR", "unix:/path or host:port of the controller", OPTION_TEXT,
       offsetof(struct shared, controller), NULL },
+    { "context", 0, "CONTEXT", "the controller of this login (see 'trainyard help context')", OPTION_TEXT,
+      offsetof(struct shared, context), NULL },
+    { "utc", 0, NULL, "print times in UTC instead of the zone of TZ or of this machine", OPTION_FLAG,
+      offsetof(struct shared, utc), NULL },
     { "help", 'h', NULL, "this page", OPTION_FLAG, offsetof(struct shared, help), NULL },
     { 0 },
 };
 
-const struct option_row *arguments_shared(const struct command *cmd) { return shared_options + (cmd->local ? 2 : 0); }
+const struct option_row *arguments_shared(const struct command *cmd) { return shared_options + (cmd->local ? 4 : 0); }
 
 static status_t set_int(const struct option_row *o, const char *text, int64_t *at, struct err *e) {
     char *end;
@@ -171,6 +176,11 @@ status_t arguments_parse(const struct command *cmd, int argc, char **argv, struc
         return ST_OK;
     TRY(parse_output(shared.output, &c->output, e));
     c->controller = shared.controller;
+    c->context = shared.context;
+    if (shared.utc) {
+        setenv("TZ", "UTC0", 1);
+        tzset();
+    }
     int n = argc - optind;
     if (n < cmd->min_words || n > cmd->max_words)
         return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard %s%s%s", cmd->name, *cmd->arguments ? " " : "",
@@ -179,24 +189,68 @@ status_t arguments_parse(const struct command *cmd, int argc, char **argv, struc
     return ST_OK;
 }
 
-static void print_rows(const struct option_row *o) {
-    for (; o && o->name; o++) {
-        if (!o->about) /* internal option */
-            continue;
-        char left[64];
-        snprintf(left, sizeof left, "%s%c%s --%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
-                 o->letter ? "," : " ", o->name, o->value ? " " : "", o->value ? o->value : "");
-        printf("  %-30s %s", left, o->about);
-        if (o->preset)
-            printf(" (default %s)", o->preset);
-        printf("\n");
+/* Prints the words of n bytes of text in lines of at most HELP_COLUMNS. `used` columns of the first line are taken, and
+ * the others begin with `indent` spaces. */
+static void print_words(const char *text, size_t n, size_t used, size_t indent) {
+    const char *const end = text + n;
+    for (bool first = true;; first = false) {
+        text += strspn(text, " \n");
+        if (text >= end)
+            break;
+        const size_t word = strcspn(text, " \n");
+        if (!first && used + 1 + word > HELP_COLUMNS) {
+            printf("\n%*s", (int)indent, "");
+            used = indent;
+        } else if (!first) {
+            putchar(' ');
+            used++;
+        }
+        printf("%.*s", (int)word, text);
+        used += word;
+        text += word;
+    }
+    putchar('\n');
+}
+
+/* Paragraphs are separated by empty lines. */
+static void print_paragraphs(const char *text) {
+    while (*text) {
+        const char *end = strstr(text, "\n\n");
+        const size_t n = end ? (size_t)(end - text) : strlen(text);
+        putchar('\n');
+        print_words(text, n, 0, 0);
+        text += n + (end ? 2 : 0);
     }
 }
 
+static void print_row(const struct option_row *o) {
+    char left[64], text[512];
+    snprintf(left, sizeof left, "%s%c%s --%s%s%s", o->letter ? "-" : " ", o->letter ? o->letter : ' ',
+             o->letter ? "," : " ", o->name, o->value ? " " : "", o->value ? o->value : "");
+    snprintf(text, sizeof text, "%s%s%s%s", o->about, o->preset ? " (default " : "", o->preset ? o->preset : "",
+             o->preset ? ")" : "");
+    printf("  %-*s", LEFT_COLUMN, left);
+    if (strlen(left) >= LEFT_COLUMN)
+        printf("\n  %*s", LEFT_COLUMN, "");
+    putchar(' ');
+    print_words(text, strlen(text), LEFT_COLUMN + 3, LEFT_COLUMN + 3);
+}
+
+static void print_rows(const struct option_row *o) {
+    for (; o && o->name; o++)
+        if (o->about) /* others are internal */
+            print_row(o);
+}
+
 void help_print(const struct command *cmd) {
-    printf("trainyard %s%s%s\n\n%s\n", cmd->name, *cmd->arguments ? " " : "", cmd->arguments, cmd->summary);
+    char usage[600];
+    snprintf(usage, sizeof usage, "trainyard %s%s%s", cmd->name, *cmd->arguments ? " " : "", cmd->arguments);
+    print_words(usage, strlen(usage), 0, 4);
+    print_paragraphs(cmd->summary);
     if (cmd->details)
-        printf("\n%s\n", cmd->details);
+        print_paragraphs(cmd->details);
+    if (strncmp(cmd->arguments, "JOB", 3) == 0)
+        printf("\nJOB is the number of a job, or a name: then it is the newest job of that name.\n");
     printf("\nOptions\n");
     print_rows(cmd->options);
     print_rows(arguments_shared(cmd));

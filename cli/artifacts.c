@@ -7,6 +7,7 @@
 #include "cli/client.h"
 #include "cli/job_name.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -40,10 +41,12 @@ static const struct output_columns columns = { { "PATH", "SIZE", "SHA-256", "ATT
 
 /* ---- a download ---- */
 
-static status_t receive(struct rpc_stream *stream, int fd, const Trainyard__V1__Artifact *artifact, struct err *e) {
+static status_t receive(struct rpc_stream *stream, int fd, const Trainyard__V1__Artifact *artifact,
+                        struct progress *bar, struct err *e) {
     struct sha256 sha256;
     uint8_t digest[SHA256_BYTES];
     char hex[SHA256_HEX];
+    uint64_t done = 0;
     sha256_begin(&sha256);
     for (;;) {
         const ProtobufCMessage *message = NULL;
@@ -53,6 +56,8 @@ static status_t receive(struct rpc_stream *stream, int fd, const Trainyard__V1__
         const ProtobufCBinaryData *data = &((const Trainyard__V1__DownloadArtifactResponse *)message)->data;
         sha256_update(&sha256, data->data, data->len);
         TRY(fd_write_all(fd, data->data, data->len, e));
+        done += data->len;
+        progress_draw(bar, "download", done >> 10, (uint64_t)artifact->bytes >> 10, " KiB");
     }
     sha256_final(&sha256, digest);
     sha256_hex(digest, hex);
@@ -70,6 +75,7 @@ static status_t download(struct cli *c, char *job, const Trainyard__V1__Artifact
     Trainyard__V1__DownloadArtifactRequest request = TRAINYARD__V1__DOWNLOAD_ARTIFACT_REQUEST__INIT;
     CLEANUP(rpc_stream_closep) struct rpc_stream *stream = NULL;
     CLEANUP(closep) int above = -1, fd = -1;
+    struct progress bar;
     char temporary[64];
     const char *end = strrchr(name, '/');
     CLEANUP(freep) char *path = alloc_format("%.*s", end ? (int)(end - name) : 1, end ? name : ".");
@@ -81,8 +87,10 @@ static status_t download(struct cli *c, char *job, const Trainyard__V1__Artifact
     request.parent = job;
     request.path = artifact->path;
     status_t st = client_stream(c, artifacts, "DownloadArtifact", &request.base, &stream, e);
+    progress_init(&bar);
     if (st == ST_OK)
-        st = receive(stream, fd, artifact, e);
+        st = receive(stream, fd, artifact, &bar, e);
+    progress_clear(&bar);
     if (st == ST_OK && renameat(above, temporary, above, end ? end + 1 : name) < 0)
         st = err_errno(e, "rename the file of '%s'", name);
     if (st != ST_OK)

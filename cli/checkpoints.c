@@ -140,6 +140,7 @@ struct sample_args {
     const char *prompt;
     int64_t tokens, seed;
     double temperature;
+    bool average;
 };
 
 static status_t show_piece(const struct cli *c, const Trainyard__V1__SampleResponse *piece, struct err *e) {
@@ -163,6 +164,7 @@ static status_t run_sample(struct cli *c, const void *args_, char *const words[]
     request.name = name;
     request.prompt = args->prompt ? (char *)args->prompt : (char *)"\n";
     request.seed = args->seed;
+    request.average = args->average;
     request._tokens_case = TRAINYARD__V1__SAMPLE_REQUEST___TOKENS_TOKENS;
     request.tokens = (int32_t)args->tokens;
     request._temperature_case = TRAINYARD__V1__SAMPLE_REQUEST___TEMPERATURE_TEMPERATURE;
@@ -190,12 +192,14 @@ static const struct option_row sample_options[] = {
     { "temperature", 't', "T", "0: always select the most likely token", OPTION_REAL,
       offsetof(struct sample_args, temperature), "0.8" },
     { "seed", 0, "S", "the same seed gives the same text", OPTION_INT, offsetof(struct sample_args, seed), "0" },
+    { "average", 0, NULL, "use the averaged weights (train.ema) instead of the last ones", OPTION_FLAG,
+      offsetof(struct sample_args, average), NULL },
     { 0 },
 };
 
 const struct command command_sample = {
     .name = "sample",
-    .arguments = "JOB|CHECKPOINT [--prompt TEXT] [--tokens N] [--temperature T] [--seed S]",
+    .arguments = "JOB|CHECKPOINT [--prompt TEXT] [--tokens N] [--temperature T] [--seed S] [--average]",
     .summary = "Generates text from a checkpoint; for a JOB, from its newest good checkpoint.",
     .details = "CHECKPOINT is a name from 'checkpoints -o name': jobs/42/checkpoints/7.",
     .example = "trainyard sample 42 --prompt '#include <' --tokens 400 --temperature 0.7",

@@ -36,6 +36,7 @@ enum {
 
 struct client {
     struct rpc_channel *channel;
+    char address[RPC_ADDRESS_BYTES];
 };
 
 /* Reads the address that `trainyard up` wrote. */
@@ -53,7 +54,8 @@ static bool read_address(const char *path, char *ret, size_t cap) {
 /* An address is host:port or unix:/path; a word that begins like a path names a file with an address. */
 static bool is_path(const char *address) { return *address == '/' || *address == '.'; }
 
-/* NULL: no option, variable or file names a controller. written: the buffer for the text of the file. */
+/* The first of --controller, TRAINYARD_CONTROLLER and ./.trainyard/address; NULL: none names a controller. written: the
+ * buffer for the text of the file. */
 static const char *named_address(const struct cli *c, char written[RPC_ADDRESS_BYTES]) {
     const char *environment = getenv("TRAINYARD_CONTROLLER");
     if (c->controller)
@@ -63,31 +65,37 @@ static const char *named_address(const struct cli *c, char written[RPC_ADDRESS_B
     return read_address(".trainyard/address", written, RPC_ADDRESS_BYTES) ? written : NULL;
 }
 
-bool client_named(const struct cli *c) {
-    char written[RPC_ADDRESS_BYTES];
-    return named_address(c, written) != NULL;
+/* The context that the command uses: that of --context, else the current one if no address is named. *ret_x is NULL if
+ * there is none; else it points into *ret_all. A service without a home folder has no contexts. */
+static status_t find_context(const struct cli *c, bool named, Trainyard__Cli__Contexts **ret_all,
+                             Trainyard__Cli__Context **ret_x, struct err *e) {
+    *ret_x = NULL;
+    if (!c->context && named)
+        return ST_OK;
+    if (c->context && c->controller)
+        return err_set(e, ST_INVALID_ARGUMENT, "--context and --controller name a controller each: give one of them");
+    if (!c->context && !contexts_reachable())
+        return ST_OK;
+    TRY(contexts_read(ret_all, e));
+    const char *name = c->context ? c->context : (*ret_all)->current;
+    return *name ? contexts_get(*ret_all, name, ret_x, e) : ST_OK;
 }
 
-status_t client_open(struct cli *c, struct err *e) {
+bool client_named(const struct cli *c) {
     char written[RPC_ADDRESS_BYTES];
-    if (c->client)
-        return ST_OK;
-    const char *named = named_address(c, written), *address = named ? named : "127.0.0.1:7700";
-    if (is_path(address)) {
-        if (!read_address(address, written, sizeof written))
-            return err_set(e, ST_UNAVAILABLE,
-                           "'%.200s' contains no address of a controller: 'trainyard up' writes one while it runs",
-                           address);
-        address = written;
-    }
-    struct rpc_channel_config config = {
-        .address = address,
-        .tls = { .ca = getenv("TRAINYARD_CA"), .cert = getenv("TRAINYARD_CERT"), .key = getenv("TRAINYARD_KEY") },
-        .token = getenv("TRAINYARD_TOKEN"),
-        .token_file = getenv("TRAINYARD_TOKEN_FILE"),
-    };
+    CLEANUP(message_freep) Trainyard__Cli__Contexts *all = NULL;
+    Trainyard__Cli__Context *x;
+    return c->context || named_address(c, written) || find_context(c, false, &all, &x, NULL) != ST_OK || x;
+}
+
+static status_t open_channel(struct cli *c, const struct rpc_channel_config *config, struct err *e) {
+    char id[37];
+    struct rpc_channel_config identified = *config;
     struct client *client = alloc_zeroed(1, sizeof *client);
-    status_t st = rpc_channel_open(&config, &client->channel, e);
+    snprintf(client->address, sizeof client->address, "%s", config->address);
+    client_request_id(id);
+    identified.request_id = id;
+    status_t st = rpc_channel_open(&identified, &client->channel, e);
     if (st != ST_OK) {
         free(client);
         return st;
@@ -95,6 +103,41 @@ status_t client_open(struct cli *c, struct err *e) {
     c->client = client;
     return ST_OK;
 }
+
+status_t client_open_context(struct cli *c, const Trainyard__Cli__Context *x, struct err *e) {
+    const struct rpc_channel_config config = { .address = x->controller,
+                                               .tls = { .ca = x->ca, .cert = x->cert, .key = x->key },
+                                               .token = x->token };
+    return open_channel(c, &config, e);
+}
+
+status_t client_open(struct cli *c, struct err *e) {
+    char written[RPC_ADDRESS_BYTES];
+    CLEANUP(message_freep) Trainyard__Cli__Contexts *all = NULL;
+    Trainyard__Cli__Context *x;
+    if (c->client)
+        return ST_OK;
+    const char *named = named_address(c, written), *address = named ? named : "127.0.0.1:7700";
+    TRY(find_context(c, named != NULL, &all, &x, e));
+    if (x)
+        return client_open_context(c, x, e);
+    if (is_path(address)) {
+        if (!read_address(address, written, sizeof written))
+            return err_set(e, ST_UNAVAILABLE,
+                           "'%.200s' contains no address of a controller: 'trainyard up' writes one while it runs",
+                           address);
+        address = written;
+    }
+    const struct rpc_channel_config config = {
+        .address = address,
+        .tls = { .ca = getenv("TRAINYARD_CA"), .cert = getenv("TRAINYARD_CERT"), .key = getenv("TRAINYARD_KEY") },
+        .token = getenv("TRAINYARD_TOKEN"),
+        .token_file = getenv("TRAINYARD_TOKEN_FILE"),
+    };
+    return open_channel(c, &config, e);
+}
+
+const char *client_address(const struct cli *c) { return c->client->address; }
 
 struct rpc_channel *client_channel(const struct cli *c) {
     return c->client->channel;
@@ -239,6 +282,14 @@ status_t client_get_job(struct cli *c, const char *name, Trainyard__V1__Job **re
     request.name = (char *)name;
     TRY(client_call(c, &trainyard__v1__job_service__descriptor, "GetJob", &request.base, &reply, e));
     *ret = (Trainyard__V1__Job *)reply;
+    return ST_OK;
+}
+
+status_t client_get_status(struct cli *c, Trainyard__V1__GetStatusResponse **ret, struct err *e) {
+    Trainyard__V1__GetStatusRequest request = TRAINYARD__V1__GET_STATUS_REQUEST__INIT;
+    ProtobufCMessage *reply = NULL;
+    TRY(client_call(c, &trainyard__v1__status_service__descriptor, "GetStatus", &request.base, &reply, e));
+    *ret = (Trainyard__V1__GetStatusResponse *)reply;
     return ST_OK;
 }
 

@@ -5,18 +5,26 @@
 #include "api/codec/message.h"
 #include "api/rpc/client.h"
 #include "cli/command.h"
+#include "cli/context/context.h"
 
 #include <trainyard/v1/job.pb-c.h>
+#include <trainyard/v1/status.pb-c.h>
 
 struct client;
 
-/* Opens c->client, if it is not open yet. The address is --controller, else TRAINYARD_CONTROLLER, else the content of
- * ./.trainyard/address, else 127.0.0.1:7700. The identity comes from TRAINYARD_TOKEN or TRAINYARD_TOKEN_FILE,
- * TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. The first call connects, not this function. */
+/* Opens c->client, if it is not open yet. The address is --controller, else that of the context --context, else
+ * TRAINYARD_CONTROLLER, else the content of ./.trainyard/address, else that of the current context, else
+ * 127.0.0.1:7700. A context has its own identity; else the identity comes from TRAINYARD_TOKEN or TRAINYARD_TOKEN_FILE,
+ * TRAINYARD_CA, TRAINYARD_CERT and TRAINYARD_KEY. The first call connects, not this function. All calls of a client
+ * have one x-request-id, a random UUID. */
 MUST_CHECK status_t client_open(struct cli *c, struct err *e);
+/* Opens c->client, which is not open yet, to this controller. */
+MUST_CHECK status_t client_open_context(struct cli *c, const Trainyard__Cli__Context *x, struct err *e);
+/* The address of the open client. */
+const char *client_address(const struct cli *c);
 /* The channel of the open client. */
 struct rpc_channel *client_channel(const struct cli *c);
-/* Whether the option, the variable or the file names a controller. */
+/* Whether an option, the variable, a file or a context names a controller. */
 bool client_named(const struct cli *c);
 struct client *client_close(struct client *client); /* NULL is fine; returns NULL */
 
@@ -61,6 +69,8 @@ bool client_waits(status_t st, const char *reason, int64_t begun_ms, int64_t pat
 /* Reports e on stderr, except with -o json. */
 void client_report_absence(const struct cli *c, const struct err *e);
 
+/* GetStatus with client_call. */
+MUST_CHECK status_t client_get_status(struct cli *c, Trainyard__V1__GetStatusResponse **ret, struct err *e);
 /* GetJob with client_call; name: "jobs/42". */
 MUST_CHECK status_t client_get_job(struct cli *c, const char *name, Trainyard__V1__Job **ret, struct err *e);
 

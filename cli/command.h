@@ -33,6 +33,7 @@ enum exit_code {
 struct cli {
     enum output_format output;
     const char *controller;   /* --controller, or NULL */
+    const char *context;      /* --context, or NULL */
     enum exit_code exit_code; /* when the command returns ST_OK */
     struct client *client;    /* NULL until a command connects: cli/client.h */
 };
@@ -83,10 +84,12 @@ extern const struct command command_up, command_down, command_submit, command_li
     command_watch, command_logs, command_metrics, command_checkpoints, command_checkpoint, command_cancel,
     command_pause, command_resume, command_retry, command_delete, command_executors, command_explain, command_queues,
     command_drain, command_undrain, command_validate, command_sample, command_profile, command_plan, command_export,
-    command_token, command_secret, command_dashboard, command_artifacts, command_import, command_completion;
+    command_token, command_join, command_secret, command_dashboard, command_artifacts, command_import,
+    command_completion, command_sweep, command_status, command_top, command_login, command_context;
 
 /* Reads argv (after the command's name) into args, which has cmd->args_bytes zeroed bytes, and into c's own options
- * (-o, --controller). ret_words points into argv. ret_help: --help was given, and nothing else was checked. */
+ * (-o, --controller, --context). --utc sets TZ. ret_words points into argv. ret_help: --help was given, and nothing
+ * else was checked. */
 MUST_CHECK status_t arguments_parse(const struct command *cmd, int argc, char **argv, struct cli *c, void *args,
                                     char *const **ret_words, int *ret_help, struct err *e);
 

@@ -5,9 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
+/* bash divides words at =: they are joined again, and what stands before the last = is removed from the candidates. */
 static const char BASH[] = "_trainyard() {\n"
-                           "  local candidate current=\"${COMP_WORDS[COMP_CWORD]}\"\n"
-                           "  local words=(\"${COMP_WORDS[@]:1:COMP_CWORD}\")\n"
+                           "  local candidate word before='' current=\"${COMP_WORDS[COMP_CWORD]}\"\n"
+                           "  local -a words=()\n"
+                           "  for word in \"${COMP_WORDS[@]:1:COMP_CWORD}\"; do\n"
+                           "    if (( ${#words[@]} )) && [[ $word = '=' || ${words[-1]} = *= && $word != -* ]]; then\n"
+                           "      words[-1]+=$word\n"
+                           "    else\n"
+                           "      words+=(\"$word\")\n"
+                           "    fi\n"
+                           "  done\n"
+                           "  case ${words[-1]} in *=*) before=\"${words[-1]%\"${words[-1]##*=}\"}\" ;; esac\n"
                            "  COMPREPLY=()\n"
                            "  while IFS= read -r candidate; do\n"
                            "    if [ \"$candidate\" = :files ]; then\n"
@@ -15,7 +24,8 @@ static const char BASH[] = "_trainyard() {\n"
                            "      mapfile -t COMPREPLY < <(compgen -f -- \"$current\")\n"
                            "      return\n"
                            "    fi\n"
-                           "    COMPREPLY+=(\"${candidate%%$'\\t'*}\")\n"
+                           "    candidate=\"${candidate%%$'\\t'*}\"\n"
+                           "    COMPREPLY+=(\"${candidate#\"$before\"}\")\n"
                            "  done < <(trainyard complete \"${words[@]}\" 2>/dev/null)\n"
                            "  case ${COMPREPLY[0]-} in *. | *=) compopt -o nospace ;; esac\n"
                            "}\n"
@@ -69,9 +79,9 @@ const struct command command_completion = {
     .name = "completion",
     .arguments = "bash|zsh|fish",
     .summary = "Prints a script that completes commands, options, jobs and fields in a shell.",
-    .details = "bash: add `source <(trainyard completion bash)` to ~/.bashrc.\n"
-               "zsh:  add `source <(trainyard completion zsh)` to ~/.zshrc, after compinit.\n"
-               "fish: trainyard completion fish > ~/.config/fish/completions/trainyard.fish\n",
+    .details = "bash: add `source <(trainyard completion bash)` to ~/.bashrc.\n\n"
+               "zsh:  add `source <(trainyard completion zsh)` to ~/.zshrc, after compinit.\n\n"
+               "fish: trainyard completion fish > ~/.config/fish/completions/trainyard.fish",
     .example = "source <(trainyard completion bash)",
     .args_bytes = sizeof(struct completion_args),
     .min_words = 1,

@@ -42,8 +42,14 @@ static status_t run(struct cli *c, const void *args, char *const words[], struct
     signals_block();
     TRY(client_open(c, e));
     CLEANUP(web_closep) struct web *web = NULL;
-    TRY(web_open((int)a->port, client_channel(c), &web, e));
-    printf("http://127.0.0.1:%d/#key=%s\n", web_port(web), web_key(web));
+    char address[32];
+    snprintf(address, sizeof address, "127.0.0.1:%d", (int)a->port);
+    status_t st = web_open(&(struct web_config){ .address = address, .channel = client_channel(c) }, &web, e);
+    if (st == ST_ALREADY_EXISTS)
+        return err_set(e, st, "port %d is in use by another program: choose another one with --port, or 0 for any",
+                       (int)a->port);
+    TRY(st);
+    printf("%s/#key=%s\n", web_address(web), web_key(web));
     fflush(stdout);
     fprintf(stderr, "Open this address in a browser on this machine. Ctrl-C stops the page.\n");
     return wait_for_stop(e);
@@ -62,7 +68,7 @@ const struct command command_dashboard = {
     .details =
         "Serves a page with jobs, curves, logs and hosts on 127.0.0.1, until Ctrl-C, and prints its address. The page\n"
         "has your rights: its calls use your token. The address contains a key, so that no other user of this machine\n"
-        "can open the page; do not pass the address on.\n",
+        "can open the page; do not pass the address on.",
     .example = "trainyard dashboard",
     .options = options,
     .args_bytes = sizeof(struct dashboard_args),

@@ -6,9 +6,9 @@
  * `drain --wait` polls the list until the executor has no rank, and fails if somebody undrains it meanwhile. */
 #include "cli/client.h"
 #include "cli/output.h"
+#include "cli/user_name.h"
 
 #include <poll.h>
-#include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
 #include <trainyard/v1/executor.pb-c.h>
@@ -175,9 +175,10 @@ static status_t show_one(const struct cli *c, const Trainyard__V1__Executor *x, 
 /* "user@host", recorded as the person to ask about the drain. */
 static void requester(char *ret, size_t n) {
     char host[65] = "";
-    const struct passwd *user = getpwuid(geteuid());
+    char user[USER_NAME_BYTES];
+    user_name(user);
     gethostname(host, sizeof host - 1);
-    snprintf(ret, n, "%s%s%s", user ? user->pw_name : "", user && *host ? "@" : "", host);
+    snprintf(ret, n, "%s%s%s", user, *user && *host ? "@" : "", host);
 }
 
 /* Moves the executor out of the list; NULL if the list does not contain it. */

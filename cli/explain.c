@@ -21,7 +21,7 @@ static void show_reasons(const Trainyard__V1__ExplainJobResponse *x) {
     printf("job %s is %s: ", output_id(x->name), state_name(x->state));
     output_text(stdout, x->summary);
     putchar('\n');
-    char starts[24];
+    char starts[OUTPUT_TIME_BYTES];
     output_time(x->start_estimate, starts);
     if (x->start_estimate)
         printf("starts about %s, if the jobs that use its slots continue at their current speed\n", starts);
@@ -41,7 +41,7 @@ static void show_omitted(int n, const char *what) {
 
 static void add_holder(struct table *t, const void *message) {
     const Trainyard__V1__SlotHolder *h = message;
-    char duration[24], ends[24];
+    char duration[24], ends[OUTPUT_TIME_BYTES];
     output_between(h->since, NULL, duration);
     output_time(h->end_estimate, ends);
     table_cell(t, "%s", output_id(h->job));

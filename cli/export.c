@@ -109,7 +109,7 @@ static const struct option_row export_options[] = {
 
 const struct command command_export = {
     .name = "export",
-    .arguments = "JOB --csv FILE | JOB --tensorboard DIR | JOB|CHECKPOINT --huggingface DIR [--average]; [--overwrite]",
+    .arguments = "JOB --csv FILE | JOB --tensorboard DIR | JOB|CHECKPOINT --huggingface DIR [--average] [--overwrite]",
     .summary = "Writes a job's metrics as CSV or for TensorBoard, or a checkpoint for Hugging Face's transformers.",
     .details =
         "Metrics: every stored point of every rank, without averaging. If an attempt repeated steps, only the newest\n"

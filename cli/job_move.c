@@ -1,5 +1,5 @@
-/* trainyard cancel, pause, resume, retry, delete: commands that change the state of jobs. job_name_each finds the jobs,
- * and calls one function for each.
+/* trainyard cancel, pause, resume, retry, delete: commands that change the state of jobs. job_select_each finds the
+ * jobs, and calls one function for each.
  *
  * The first four send the same request, a name and a request id, to their RPC. Their request types differ, so the
  * callers pass pointers to the two fields, and request_move() fills them in. `pause --wait` then polls the job until it
@@ -7,6 +7,7 @@
  * refused for a job that SUCCEEDED or was CANCELLED, the error is extended by the command that forks the job. */
 #include "cli/client.h"
 #include "cli/job_name.h"
+#include "cli/job_select.h"
 #include "cli/output.h"
 
 #include <poll.h>
@@ -51,17 +52,28 @@ static status_t move_job(struct cli *c, const char *name, const char *method, co
 /* ---- which jobs ---- */
 
 struct move_args {
-    struct text_list labels;
+    struct job_selector selector;
+    bool yes;  /* cancel, delete */
     bool wait; /* pause */
 };
 
-#define LABEL_ROW                                                                                                      \
-    {                                                                                                                  \
-        "label", 'l', "KEY=VALUE", "all jobs with this label for which it is possible; may be repeated", OPTION_LIST,  \
-            offsetof(struct move_args, labels), NULL                                                                   \
-    }
+static const struct option_row move_options[] = { JOB_SELECTOR_ROWS(struct move_args, selector), { 0 } };
 
-static const struct option_row move_options[] = { LABEL_ROW, { 0 } };
+static const struct option_row asking_options[] = {
+    JOB_SELECTOR_ROWS(struct move_args, selector),
+    { "yes", 'y', NULL, "do not ask before several jobs are changed", OPTION_FLAG, offsetof(struct move_args, yes),
+      NULL },
+    { 0 },
+};
+
+#define MOVE_ARGUMENTS "JOB... | -l KEY=VALUE..."
+#define SELECTOR_DETAILS                                                                                               \
+    "Instead of JOB, options select jobs: all that match every option and are in a state for which the command is\n"   \
+    "possible."
+#define ASKING_DETAILS                                                                                                 \
+    SELECTOR_DETAILS                                                                                                   \
+    "\nBefore the command changes selected jobs, it shows them and asks. With --yes it does not ask; without a\n"      \
+    "terminal it needs --yes."
 
 enum { WORDS_MAX = 1000 };
 
@@ -85,16 +97,20 @@ static status_t cancel(struct cli *c, const void *args, const char *name, struct
     return move_job(c, name, "CancelJob", &request.base, &request.name, &request.request_id, e);
 }
 
-static status_t run_cancel(struct cli *c, const void *args, char *const words[], struct err *e) {
-    return job_name_each(c, words, &((const struct move_args *)args)->labels, may_cancel, "cancelled", cancel, args, e);
+static status_t run_cancel(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct move_args *args = args_;
+    static const struct job_action action = { "cancel", "cancelled", may_cancel, cancel, true };
+    return job_select_each(c, words, &args->selector, args->yes, &action, args, e);
 }
 
 const struct command command_cancel = {
     .name = "cancel",
-    .arguments = "JOB... | -l KEY=VALUE",
+    .arguments = MOVE_ARGUMENTS,
     .summary = "Cancels jobs that have not ended.",
-    .example = "trainyard cancel 42\ntrainyard cancel -l team=research",
-    .options = move_options,
+    .details = ASKING_DETAILS,
+    .example =
+        "trainyard cancel 42\ntrainyard cancel -l team=research\ntrainyard cancel --user ada --state QUEUED --yes",
+    .options = asking_options,
     .args_bytes = sizeof(struct move_args),
     .max_words = WORDS_MAX,
     .run = run_cancel,
@@ -144,26 +160,28 @@ static status_t pause_job(struct cli *c, const void *args, const char *name, str
     return show_moved(c, &job->base, e);
 }
 
-static status_t run_pause(struct cli *c, const void *args, char *const words[], struct err *e) {
-    return job_name_each(c, words, &((const struct move_args *)args)->labels, may_pause, "paused", pause_job, args, e);
+static status_t run_pause(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct move_args *args = args_;
+    static const struct job_action action = { "pause", "paused", may_pause, pause_job, false };
+    return job_select_each(c, words, &args->selector, args->yes, &action, args, e);
 }
 
 static const struct option_row pause_options[] = {
-    LABEL_ROW,
-    { "wait", 0, NULL, "return when its slots are free, and report on stderr which step is kept", OPTION_FLAG,
-      offsetof(struct move_args, wait), NULL },
+    JOB_SELECTOR_ROWS(struct move_args, selector),
+    { "wait", 0, NULL, "return when the slots of the jobs are free, and report on stderr which step is kept",
+      OPTION_FLAG, offsetof(struct move_args, wait), NULL },
     { 0 },
 };
 
 const struct command command_pause = {
     .name = "pause",
-    .arguments = "JOB... | -l KEY=VALUE [--wait]",
+    .arguments = MOVE_ARGUMENTS " [--wait]",
     .summary = "Frees the slots of jobs until they are resumed, without losing a step.",
     .details =
         "A waiting job becomes PAUSED immediately. A running job becomes PAUSING: its ranks end their current step,\n"
         "write a checkpoint and end; then the job is PAUSED. Its reason (trainyard get) names the step, or, if the\n"
         "checkpoint could not be written within ten minutes, the older checkpoint from which the job will continue.\n"
-        "A pause does not count against retry.max_restarts.",
+        "A pause does not count against retry.max_restarts.\n\n" SELECTOR_DETAILS,
     .example = "trainyard pause 42 --wait\ntrainyard resume 42",
     .options = pause_options,
     .args_bytes = sizeof(struct move_args),
@@ -196,17 +214,19 @@ static status_t resume(struct cli *c, const void *args, const char *name, struct
                        e);
 }
 
-static status_t run_resume(struct cli *c, const void *args, char *const words[], struct err *e) {
-    return job_name_each(c, words, &((const struct move_args *)args)->labels, is_paused, "resumed", resume, args, e);
+static status_t run_resume(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct move_args *args = args_;
+    static const struct job_action action = { "resume", "resumed", is_paused, resume, false };
+    return job_select_each(c, words, &args->selector, args->yes, &action, args, e);
 }
 
 const struct command command_resume = {
     .name = "resume",
-    .arguments = "JOB... | -l KEY=VALUE",
+    .arguments = MOVE_ARGUMENTS,
     .summary = "Continues PAUSED jobs from their newest good checkpoints.",
     .details =
         "The job is QUEUED at its old place: before all jobs of the same priority that were submitted later. It ends\n"
-        "with the same weights as a job that was never paused.",
+        "with the same weights as a job that was never paused.\n\n" SELECTOR_DETAILS,
     .example = "trainyard resume 42",
     .options = move_options,
     .args_bytes = sizeof(struct move_args),
@@ -220,15 +240,18 @@ static status_t retry(struct cli *c, const void *args, const char *name, struct 
     return advise_fork(c, name, move_job(c, name, "RetryJob", &request.base, &request.name, &request.request_id, e), e);
 }
 
-static status_t run_retry(struct cli *c, const void *args, char *const words[], struct err *e) {
-    return job_name_each(c, words, &((const struct move_args *)args)->labels, is_failed, "retried", retry, args, e);
+static status_t run_retry(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct move_args *args = args_;
+    static const struct job_action action = { "retry", "retried", is_failed, retry, false };
+    return job_select_each(c, words, &args->selector, args->yes, &action, args, e);
 }
 
 const struct command command_retry = {
     .name = "retry",
-    .arguments = "JOB... | -l KEY=VALUE",
+    .arguments = MOVE_ARGUMENTS,
     .summary = "Continues FAILED jobs from their newest good checkpoints.",
-    .example = "trainyard retry 42",
+    .details = "The job is QUEUED again, and its restarts are counted from 0.\n\n" SELECTOR_DETAILS,
+    .example = "trainyard retry 42\ntrainyard retry --name c-headers --since 1d",
     .options = move_options,
     .args_bytes = sizeof(struct move_args),
     .max_words = WORDS_MAX,
@@ -248,19 +271,22 @@ static status_t delete_job(struct cli *c, const void *args, const char *name, st
     return ST_OK;
 }
 
-static status_t run_delete(struct cli *c, const void *args, char *const words[], struct err *e) {
-    return job_name_each(c, words, &((const struct move_args *)args)->labels, is_ended, "deleted", delete_job, args, e);
+static status_t run_delete(struct cli *c, const void *args_, char *const words[], struct err *e) {
+    const struct move_args *args = args_;
+    static const struct job_action action = { "delete", "deleted", is_ended, delete_job, true };
+    return job_select_each(c, words, &args->selector, args->yes, &action, args, e);
 }
 
 const struct command command_delete = {
     .name = "delete",
-    .arguments = "JOB... | -l KEY=VALUE",
+    .arguments = MOVE_ARGUMENTS,
     .summary = "Deletes ended jobs with their metrics, logs, events and checkpoints.",
     .details =
         "Refused while the job has not ended (cancel it first), while a job exists that started from one of its\n"
-        "checkpoints (delete that job first), and while one of its checkpoints is pinned. This cannot be undone.",
-    .example = "trainyard delete 42",
-    .options = move_options,
+        "checkpoints (delete that job first), and while one of its checkpoints is pinned. This cannot be "
+        "undone.\n\n" ASKING_DETAILS,
+    .example = "trainyard delete 42\ntrainyard delete --state FAILED --before 30d",
+    .options = asking_options,
     .args_bytes = sizeof(struct move_args),
     .max_words = WORDS_MAX,
     .run = run_delete,

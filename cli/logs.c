@@ -33,7 +33,7 @@ struct tail {
 };
 
 static void print_line(const Trainyard__V1__LogLine *line) {
-    char when[24];
+    char when[OUTPUT_TIME_BYTES];
     output_time(line->time, when);
     printf("%s %d/%d %s ", when, line->attempt, line->rank, line->stream);
     output_text(stdout, line->text);

@@ -14,17 +14,19 @@
 #define COMPLETE_COMMAND "complete"
 
 const struct command *const commands[] = {
-    &command_up,         &command_down,       &command_submit,
-    &command_validate,   &command_plan,       &command_list,
-    &command_get,        &command_events,     &command_watch,
-    &command_logs,       &command_metrics,    &command_checkpoints,
-    &command_checkpoint, &command_artifacts,  &command_sample,
-    &command_export,     &command_import,     &command_profile,
-    &command_cancel,     &command_pause,      &command_resume,
-    &command_retry,      &command_delete,     &command_explain,
-    &command_queues,     &command_executors,  &command_drain,
-    &command_undrain,    &command_token,      &command_secret,
-    &command_dashboard,  &command_completion, NULL,
+    &command_up,          &command_down,       &command_login,
+    &command_context,     &command_status,     &command_top,
+    &command_submit,      &command_validate,   &command_plan,
+    &command_list,        &command_get,        &command_events,
+    &command_watch,       &command_logs,       &command_metrics,
+    &command_checkpoints, &command_checkpoint, &command_artifacts,
+    &command_sample,      &command_export,     &command_import,
+    &command_profile,     &command_cancel,     &command_pause,
+    &command_resume,      &command_retry,      &command_delete,
+    &command_sweep,       &command_explain,    &command_queues,
+    &command_executors,   &command_drain,      &command_undrain,
+    &command_token,       &command_join,       &command_secret,
+    &command_dashboard,   &command_completion, NULL,
 };
 
 const struct command *command_find(const char *name) {
@@ -38,12 +40,21 @@ void help_print_all(void) {
     printf("trainyard COMMAND [ARGUMENT]...\n\nSubmits and manages training jobs.\n\nCommands\n");
     for (size_t i = 0; commands[i]; i++)
         printf("  %-12s %s\n", commands[i]->name, commands[i]->summary);
-    printf("  %-12s %s\n", "help", "this page, or the page of a command: trainyard help submit");
-    printf("  %-12s %s\n", "version", "this program's version");
-    printf(
-        "\nThe address of the controller is --controller ADDR, else TRAINYARD_CONTROLLER, else ./.trainyard/address\n"
-        "(which 'trainyard up' writes), else 127.0.0.1:7700.\n"
-        "\nExample\n  trainyard up --detach\n  trainyard submit job.yaml --watch\n  trainyard down\n");
+    printf("  %-12s %s\n", "help", "Prints this page, or that of a command: trainyard help submit.");
+    printf("  %-12s %s\n", "version", "Prints the version of this program.");
+    printf("\nThe controller is the first of these: --controller ADDR, --context NAME, the variable "
+           "TRAINYARD_CONTROLLER,\n"
+           "./.trainyard/address (which 'trainyard up' writes), the current context (see 'trainyard help login'),\n"
+           "127.0.0.1:7700.\n"
+           "\nExit status\n"
+           "  0  success; for watch: the job SUCCEEDED\n"
+           "  1  failure; for watch: the job FAILED\n"
+           "  2  wrong usage or a wrong spec\n"
+           "  3  cancelled; for watch: the job was CANCELLED\n"
+           "  4  not found\n"
+           "  5  the controller cannot be reached\n"
+           "  6  not allowed: no valid token, or too low a role\n"
+           "\nExample\n  trainyard up --detach\n  trainyard submit job.yaml --watch\n  trainyard down\n");
 }
 
 static enum exit_code exit_code_of(status_t st) {

@@ -3,12 +3,13 @@
  * One QueryMetrics call returns every requested series, averaged by the server to at most --points entries. --plot asks
  * for two points per terminal column, the resolution of a Braille cell. The table computes min and max over the
  * entries' own minima and maxima, so that averaging does not hide an extreme. Names without a series in the reply are
- * checked against all series of the job (job_check.h). */
+ * checked against all series of the job (job_check.h). --rank-seconds shows another answer (rank_seconds.h). */
 #include "cli/client.h"
 #include "cli/job_check.h"
 #include "cli/job_name.h"
 #include "cli/output.h"
 #include "cli/plot.h"
+#include "cli/rank_seconds.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -21,8 +22,8 @@
 enum { MAX_NAMES = 64, PLOT_ROWS = 16, DEFAULT_COLUMNS = 80, AXIS_COLUMNS = 14 };
 
 struct metrics_args {
-    bool plot;
-    int64_t since, rank, points;
+    bool plot, rank_seconds;
+    int64_t since, rank, points, attempt;
 };
 
 static int terminal_columns(void) {
@@ -99,11 +100,26 @@ static status_t show_metrics(const struct cli *c, bool plot, const ProtobufCMess
     return output_list(c, reply, &series_columns, e);
 }
 
+/* The newest attempt, unless one is named. */
+static status_t run_rank_seconds(struct cli *c, const struct metrics_args *args, const char *name, char *const words[],
+                                 struct err *e) {
+    if (args->plot || *words || args->rank != OPTION_ABSENT)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "--rank-seconds: has all ranks and no metrics; NAME, --plot and --rank "
+                       "do not apply");
+    TRY(job_check_rank(c, name, OPTION_ABSENT, args->attempt, e));
+    return rank_seconds_print(c, name, args->attempt == OPTION_ABSENT ? 0 : (int)args->attempt, e);
+}
+
 static status_t run_metrics(struct cli *c, const void *args_, char *const words[], struct err *e) {
     const struct metrics_args *args = args_;
     char name[JOB_NAME_BYTES], *names[MAX_NAMES];
     Trainyard__V1__QueryMetricsRequest request = TRAINYARD__V1__QUERY_METRICS_REQUEST__INIT;
     TRY(job_name_find(c, words[0], name, e));
+    if (args->rank_seconds)
+        return run_rank_seconds(c, args, name, words + 1, e);
+    if (args->attempt != OPTION_ABSENT)
+        return err_set(e, ST_INVALID_ARGUMENT, "--attempt: only with --rank-seconds");
     request.job = name;
     request.names = names;
     for (char *const *word = words + 1; *word; word++)
@@ -132,17 +148,22 @@ static const struct option_row metrics_options[] = {
     { "rank", 0, "R", "only this rank's series", OPTION_INT, offsetof(struct metrics_args, rank), NULL },
     { "points", 0, "N", "at most N points per series; more are averaged", OPTION_INT,
       offsetof(struct metrics_args, points), "10000" },
+    { "rank-seconds", 0, NULL, "where the time of the job's ranks went, instead of metrics", OPTION_FLAG,
+      offsetof(struct metrics_args, rank_seconds), NULL },
+    { "attempt", 0, "A", "with --rank-seconds: the ranks of this attempt instead of the newest", OPTION_INT,
+      offsetof(struct metrics_args, attempt), NULL },
     { 0 },
 };
 
 const struct command command_metrics = {
     .name = "metrics",
-    .arguments = "JOB [NAME]... [--plot] [--since STEP] [--rank R] [--points N]",
+    .arguments = "JOB [NAME]... [--plot] [--since STEP] [--rank R] [--points N] | JOB --rank-seconds [--attempt A]",
     .summary = "Shows a job's metrics: the last, smallest and largest value, or the curve.",
     .details =
         "NAME is loss, validation_loss, learning_rate, grad_norm, tokens_per_second, step_seconds, ...; default: "
         "all.",
-    .example = "trainyard metrics 42 loss validation_loss --plot\ntrainyard metrics 42 loss -o json",
+    .example = "trainyard metrics 42 loss validation_loss --plot\ntrainyard metrics 42 loss -o json\n"
+               "trainyard metrics 42 --rank-seconds",
     .options = metrics_options,
     .args_bytes = sizeof(struct metrics_args),
     .min_words = 1,

@@ -5,11 +5,12 @@
 enum { MAX_LETTERS = 24, TOO_FAR = 3 };
 
 static const char *const ALIASES[][2] = {
-    { "ls", "list" },         { "ps", "list" },       { "jobs", "list" },   { "show", "get" },
-    { "describe", "get" },    { "info", "get" },      { "status", "get" },  { "log", "logs" },
-    { "rm", "delete" },       { "remove", "delete" }, { "stop", "cancel" }, { "kill", "cancel" },
-    { "run", "submit" },      { "create", "submit" }, { "start", "up" },    { "hosts", "executors" },
-    { "nodes", "executors" }, { "why", "explain" },   { "fork", "submit" },
+    { "ls", "list" },         { "ps", "list" },     { "jobs", "list" },        { "show", "get" },
+    { "describe", "get" },    { "info", "get" },    { "log", "logs" },         { "rm", "delete" },
+    { "remove", "delete" },   { "stop", "cancel" }, { "kill", "cancel" },      { "run", "submit" },
+    { "create", "submit" },   { "start", "up" },    { "hosts", "executors" },  { "nodes", "executors" },
+    { "why", "explain" },     { "fork", "submit" }, { "contexts", "context" }, { "ctx", "context" },
+    { "overview", "status" },
 };
 
 static int min_of(int a, int b) { return a < b ? a : b; }

@@ -8,7 +8,7 @@
 #include "cli/colour.h"
 
 #include <inttypes.h>
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -51,28 +51,40 @@ status_t output_json_line(const ProtobufCMessage *msg, struct err *e) {
     return st;
 }
 
+status_t output_table_print(const struct table *t, struct err *e) {
+    CLEANUP(bytes_done) struct bytes text;
+    bytes_init(&text, OUTPUT_BYTES);
+    TRY(table_print(t, colour_wanted(STDOUT_FILENO), &text, e));
+    return write_out(&text, e);
+}
+
 status_t output_table(const struct output_columns *columns, const void *messages, size_t n, struct err *e) {
     CLEANUP(table_done) struct table t;
-    CLEANUP(bytes_done) struct bytes text;
     table_init(&t, columns->heads);
-    bytes_init(&text, OUTPUT_BYTES);
     for (size_t i = 0; i < n; i++)
         columns->add_row(&t, ((const void *const *)messages)[i]);
-    TRY(table_print(&t, colour_wanted(STDOUT_FILENO), &text, e));
-    return write_out(&text, e);
+    return output_table_print(&t, e);
+}
+
+status_t output_listed(const struct cli *c, const ProtobufCMessage *reply, bool *ret_done, struct err *e) {
+    const ProtobufCFieldDescriptor *f = message_repeated_field(reply->descriptor);
+    const ProtobufCFieldDescriptor *name = protobuf_c_message_descriptor_get_field_by_name(f->descriptor, "name");
+    size_t n;
+    ProtobufCMessage **all = field_elements(reply, f, &n);
+    TRY(output_message(c, reply, ret_done, e));
+    for (size_t i = 0; c->output == OUTPUT_NAME && i < n; i++)
+        printf("%s\n", *(char **)field_value(all[i], name));
+    *ret_done = *ret_done || c->output == OUTPUT_NAME;
+    return ST_OK;
 }
 
 status_t output_list(const struct cli *c, const ProtobufCMessage *reply, const struct output_columns *columns,
                      struct err *e) {
-    const ProtobufCFieldDescriptor *f = message_repeated_field(reply->descriptor);
-    const ProtobufCFieldDescriptor *name = protobuf_c_message_descriptor_get_field_by_name(f->descriptor, "name");
-    bool done = false;
+    bool done;
     size_t n;
-    ProtobufCMessage **all = field_elements(reply, f, &n);
-    TRY(output_message(c, reply, &done, e));
-    for (size_t i = 0; c->output == OUTPUT_NAME && i < n; i++)
-        printf("%s\n", *(char **)field_value(all[i], name));
-    return done || c->output == OUTPUT_NAME ? ST_OK : output_table(columns, all, n, e);
+    ProtobufCMessage **all = field_elements(reply, message_repeated_field(reply->descriptor), &n);
+    TRY(output_listed(c, reply, &done, e));
+    return done ? ST_OK : output_table(columns, all, n, e);
 }
 
 void output_duration(int64_t s, char ret[24]) {
@@ -88,12 +100,19 @@ void output_duration(int64_t s, char ret[24]) {
         snprintf(ret, 24, "%" PRId64 "d%02" PRId64 "h", s / 86400, s / 3600 % 24);
 }
 
-void output_time(const Google__Protobuf__Timestamp *t, char ret[24]) {
+void output_time(const Google__Protobuf__Timestamp *t, char ret[OUTPUT_TIME_BYTES]) {
     struct tm tm;
     time_t s = t ? t->seconds : 0;
-    snprintf(ret, 24, "-");
-    if (t && gmtime_r(&s, &tm))
-        strftime(ret, 24, "%Y-%m-%d %H:%M:%SZ", &tm);
+    snprintf(ret, OUTPUT_TIME_BYTES, "-");
+    if (!t || !localtime_r(&s, &tm))
+        return;
+    const size_t n = strftime(ret, OUTPUT_TIME_BYTES, "%Y-%m-%d %H:%M:%S", &tm);
+    const long minutes = labs(tm.tm_gmtoff) / 60;
+    if (minutes == 0)
+        snprintf(ret + n, OUTPUT_TIME_BYTES - n, "Z");
+    else
+        snprintf(ret + n, OUTPUT_TIME_BYTES - n, "%c%02ld:%02ld", tm.tm_gmtoff < 0 ? '-' : '+', minutes / 60,
+                 minutes % 60);
 }
 
 void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]) {

@@ -23,14 +23,20 @@ struct output_columns {
 };
 /* Prints a table of n messages; messages: [n] pointers. */
 MUST_CHECK status_t output_table(const struct output_columns *columns, const void *messages, size_t n, struct err *e);
-/* Prints the reply of a List call in any format: with -o name, the field `name` of each element. */
+/* Prints a table that the caller has filled. */
+MUST_CHECK status_t output_table_print(const struct table *t, struct err *e);
+/* Prints the reply of a List call in every format but the table, and sets *ret_done; with -o name, the field `name` of
+ * each element. */
+MUST_CHECK status_t output_listed(const struct cli *c, const ProtobufCMessage *reply, bool *ret_done, struct err *e);
+/* Prints the reply of a List call in any format. */
 MUST_CHECK status_t output_list(const struct cli *c, const ProtobufCMessage *reply,
                                 const struct output_columns *columns, struct err *e);
 
 /* "3m12s", "2h05m", "4d03h": a duration for a column. ret has 24 bytes. */
 void output_duration(int64_t seconds, char ret[24]);
-/* "2026-11-21 10:11:04Z", in UTC, or "-" for NULL. ret has 24 bytes. */
-void output_time(const Google__Protobuf__Timestamp *t, char ret[24]);
+/* "2026-11-21 10:11:04+01:00": in the zone of TZ or else of the system, with "Z" for UTC; "-" for NULL. */
+enum { OUTPUT_TIME_BYTES = 32 };
+void output_time(const Google__Protobuf__Timestamp *t, char ret[OUTPUT_TIME_BYTES]);
 /* The duration from a to b, or to now if b is NULL; "-" if a is NULL. */
 void output_between(const Google__Protobuf__Timestamp *a, const Google__Protobuf__Timestamp *b, char ret[24]);
 /* "1.2 GiB", the units of a plan. ret has 24 bytes. */

@@ -1,126 +1,23 @@
 /* trainyard secret set, list, delete.
  *
- * A value comes from a file, from stdin, or from a terminal, where it is not shown; never from the command line, which
- * other users of the machine can see. It is overwritten after the call. */
-#include "base/file.h"
+ * A value comes from a file, from stdin, or from a terminal; never from the command line, which other users of the
+ * machine can see. It is overwritten after the call. */
 #include "base/limits.h"
 #include "cli/client.h"
 #include "cli/output.h"
+#include "cli/secret_value.h"
 
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <termios.h>
 #include <trainyard/v1/secret.pb-c.h>
 #include <unistd.h>
 
 static const ProtobufCServiceDescriptor *const secrets = &trainyard__v1__secret_service__descriptor;
 
-enum { PASTED_MS = 100, END_OF_TEXT = 4, KILL_LINE = 21, DELETE = 127 };
-
 struct secret_args {
     const char *file;
 };
-
-/* ---- the value ---- */
-
-/* `echo value |` and an editor add one newline, which is no part of a value. */
-static void newline_remove(struct bytes *value) {
-    if (value->len > 0 && value->data[value->len - 1] == '\n')
-        value->len--;
-}
-
-/* One more byte than is allowed, so that the controller refuses the rest of a larger input by its size. */
-static status_t stdin_read(struct bytes *ret, struct err *e) {
-    ssize_t n = 1;
-    while (n > 0 && ret->len <= LIMIT_SECRET_BYTES + 1) {
-        TRY(bytes_reserve(ret, 4096, e));
-        n = read(STDIN_FILENO, ret->data + ret->len, 4096);
-        if (n < 0)
-            return err_errno(e, "read the value from stdin");
-        ret->len += (size_t)n;
-    }
-    newline_remove(ret);
-    return ST_OK;
-}
-
-/* Whether more bytes come soon after Enter: they were pasted. */
-static bool more_comes(void) {
-    struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
-    return poll(&p, 1, PASTED_MS) > 0 && (p.revents & POLLIN);
-}
-
-/* The last character, or all of them. */
-static void erase(struct bytes *value, bool all) {
-    while (value->len > 0 && ((uint8_t)value->data[value->len - 1] & 0xc0) == 0x80)
-        value->len--;
-    value->len = all || value->len == 0 ? 0 : value->len - 1;
-}
-
-static status_t line_read(struct bytes *ret, struct err *e) {
-    char c = '\0';
-    while (c != '\n') {
-        const ssize_t n = read(STDIN_FILENO, &c, 1);
-        if (n < 0)
-            return err_errno(e, "read the value from the terminal");
-        if (n == 0 || c == END_OF_TEXT)
-            return err_set(e, ST_CANCELLED, "the terminal ended before Enter: nothing was set");
-        if (c == '\b' || c == DELETE || c == KILL_LINE) {
-            erase(ret, c == KILL_LINE);
-            continue;
-        }
-        if (c != '\n' && ret->len == LIMIT_SECRET_BYTES)
-            return err_set(e, ST_INVALID_ARGUMENT, "the value has more than %d bytes", LIMIT_SECRET_BYTES);
-        if (c != '\n')
-            TRY(bytes_append(ret, &c, 1, e));
-    }
-    if (more_comes())
-        return err_set(e, ST_INVALID_ARGUMENT, "the value has several lines: use --file or stdin");
-    return ST_OK;
-}
-
-/* Not by lines of the terminal, which cut a value after 4,095 bytes, and of which the shell would get those that follow
- * the first one. What is left of a refused value is dropped. */
-static status_t terminal_read(const char *name, struct bytes *ret, struct err *e) {
-    struct termios shown, hidden;
-    if (tcgetattr(STDIN_FILENO, &shown) < 0)
-        return err_errno(e, "hide the value on the terminal");
-    hidden = shown;
-    hidden.c_lflag &= ~(tcflag_t)(ECHO | ICANON);
-    hidden.c_cc[VMIN] = 1;
-    hidden.c_cc[VTIME] = 0;
-    if (tcsetattr(STDIN_FILENO, TCSAFLUSH, &hidden) < 0)
-        return err_errno(e, "hide the value on the terminal");
-    fprintf(stderr, "value of %s (not shown; end with Enter): ", name);
-    /* The whole, so that no smaller copy of the value is left in memory. */
-    status_t st = bytes_reserve(ret, LIMIT_SECRET_BYTES + 2, e);
-    if (st == ST_OK)
-        st = line_read(ret, e);
-    char rest[4096];
-    while (st != ST_OK && more_comes() && read(STDIN_FILENO, rest, sizeof rest) > 0)
-        ;
-    explicit_bzero(rest, sizeof rest);
-    tcsetattr(STDIN_FILENO, TCSAFLUSH, &shown);
-    fputs("\n", stderr);
-    return st;
-}
-
-static status_t file_value_read(const char *path, struct bytes *ret, struct err *e) {
-    CLEANUP(closep) int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_errno(e, "open '%s'", path);
-    TRY(fd_read_file(fd, path, ret, e));
-    newline_remove(ret);
-    return ST_OK;
-}
-
-static status_t value_read(const struct secret_args *args, const char *name, struct bytes *ret, struct err *e) {
-    if (args->file)
-        return file_value_read(args->file, ret, e);
-    return isatty(STDIN_FILENO) ? terminal_read(name, ret, e) : stdin_read(ret, e);
-}
 
 /* ---- set, delete, list ---- */
 
@@ -140,7 +37,7 @@ static status_t set(struct cli *c, const struct secret_args *args, const char *n
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     struct bytes value;
     bytes_init(&value, LIMIT_SECRET_BYTES + (64 << 10));
-    status_t st = value_read(args, name, &value, e);
+    status_t st = secret_value_read(args->file, "value of ", name, &value, e);
     request.name = (char *)(uintptr_t)name;
     request.value = (ProtobufCBinaryData){ .data = (uint8_t *)value.data, .len = value.len };
     if (st == ST_OK)
@@ -161,7 +58,7 @@ static status_t delete_named(struct cli *c, const char *name, struct err *e) {
 
 static void add_row(struct table *t, const void *message) {
     const Trainyard__V1__Secret *row = message;
-    char created[24], updated[24];
+    char created[OUTPUT_TIME_BYTES], updated[OUTPUT_TIME_BYTES];
     output_time(row->create_time, created);
     output_time(row->update_time, updated);
     table_cell(t, "%s", output_id(row->name));

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { TABLE_COLUMNS = 12 };
+enum { TABLE_COLUMNS = 20 };
 
 struct table {
     const char *const *heads; /* terminated by NULL, at most TABLE_COLUMNS */

@@ -17,7 +17,11 @@ static const ProtobufCServiceDescriptor *const tokens = &trainyard__v1__token_se
 struct token_args {
     const char *role;
     int64_t days;
+    bool join;
+    const char *expires;
 };
+
+enum { JOIN_EXPIRES_S = 3600 };
 
 static const char *role_of(const Trainyard__V1__Token *t) {
     return output_enum(&trainyard__v1__role__descriptor, (int)t->role);
@@ -38,28 +42,49 @@ static status_t read_role(const char *text, Trainyard__V1__Role *ret, struct err
     return ST_OK;
 }
 
+/* "90m", "1h" or "7d". The controller checks the range. */
+static status_t read_duration(const char *text, int64_t *ret_s, struct err *e) {
+    char *end;
+    const long n = strtol(text, &end, 10);
+    const int64_t unit_s = *end == 'm' ? 60 : *end == 'h' ? 3600 : *end == 'd' ? 86400 : 0;
+    if (end == text || !unit_s || end[1] || n < 1 || n > 100000)
+        return err_set(e, ST_INVALID_ARGUMENT, "--expires: '%s' is no time such as 30m, 1h or 2d", text);
+    *ret_s = n * unit_s;
+    return ST_OK;
+}
+
 /* Prints the secret alone on stdout, so that a redirection stores it without showing it. */
 static status_t show_created(const struct cli *c, const Trainyard__V1__CreateTokenResponse *made, struct err *e) {
     bool done = false;
-    char until[24];
+    char until[OUTPUT_TIME_BYTES];
     TRY(output_message(c, &made->base, &done, e));
     if (done)
         return ST_OK;
     output_time(made->token->expire_time, until);
     fprintf(stderr, "%s %s, %s%s; its secret is not shown again:\n", made->token->name, role_of(made->token),
             made->token->expire_time ? "until " : "without expiry", made->token->expire_time ? until : "");
-    printf("%s\n", c->output == OUTPUT_NAME ? made->token->name : made->secret);
+    const char *secret = *made->join ? made->join : made->secret;
+    printf("%s\n", c->output == OUTPUT_NAME ? made->token->name : secret);
     return ST_OK;
 }
 
 static status_t create(struct cli *c, const struct token_args *args, const char *name, struct err *e) {
     Trainyard__V1__CreateTokenRequest request = TRAINYARD__V1__CREATE_TOKEN_REQUEST__INIT;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
-    TRY(read_role(args->role, &request.role, e));
+    if (args->join && (args->role || args->days != OPTION_ABSENT))
+        return err_set(e, ST_INVALID_ARGUMENT, "--role and --days do not go with --join, which has --expires");
+    if (args->expires && !args->join)
+        return err_set(e, ST_INVALID_ARGUMENT, "--expires belongs to --join; other tokens have --days");
+    if (args->join)
+        request.role = TRAINYARD__V1__ROLE__JOIN;
+    else
+        TRY(read_role(args->role, &request.role, e));
     if (args->days != OPTION_ABSENT && (args->days < 1 || args->days > 36500))
         return err_set(e, ST_INVALID_ARGUMENT, "--days: %" PRId64 " is not from 1 to 36500", args->days);
     request.name = (char *)name;
-    request.ttl_seconds = args->days == OPTION_ABSENT ? 0 : args->days * 86400;
+    request.ttl_seconds = args->join ? JOIN_EXPIRES_S : args->days == OPTION_ABSENT ? 0 : args->days * 86400;
+    if (args->expires)
+        TRY(read_duration(args->expires, &request.ttl_seconds, e));
     TRY(client_call(c, tokens, "CreateToken", &request.base, &reply, e));
     return show_created(c, (const Trainyard__V1__CreateTokenResponse *)reply, e);
 }
@@ -79,7 +104,7 @@ static status_t revoke_named(struct cli *c, const char *name, struct err *e) {
 
 static void add_row(struct table *t, const void *message) {
     const Trainyard__V1__Token *row = message;
-    char created[24], expires[24], revoked[24];
+    char created[OUTPUT_TIME_BYTES], expires[OUTPUT_TIME_BYTES], revoked[OUTPUT_TIME_BYTES];
     output_time(row->create_time, created);
     output_time(row->expire_time, expires);
     output_time(row->revoke_time, revoked);
@@ -104,15 +129,16 @@ static status_t run_token(struct cli *c, const void *args_, char *const words[],
     const struct token_args *args = args_;
     const char *verb = words[0], *name = words[1];
     bool creates = strcmp(verb, "create") == 0;
-    if (!creates && (args->role || args->days != OPTION_ABSENT))
-        return err_set(e, ST_INVALID_ARGUMENT, "--role and --days belong to 'token create'");
+    if (!creates && (args->role || args->days != OPTION_ABSENT || args->join || args->expires))
+        return err_set(e, ST_INVALID_ARGUMENT, "--role, --days, --join and --expires belong to 'token create'");
     if (strcmp(verb, "list") == 0 && !name)
         return list(c, e);
     if (creates && name)
         return create(c, args, name, e);
     if (strcmp(verb, "revoke") == 0 && name)
         return revoke_named(c, name, e);
-    return err_set(e, ST_INVALID_ARGUMENT, "usage: trainyard token create NAME --role ROLE | list | revoke NAME");
+    return err_set(e, ST_INVALID_ARGUMENT,
+                   "usage: trainyard token create NAME --role ROLE | create NAME --join | list | revoke NAME");
 }
 
 static const struct option_row token_options[] = {
@@ -120,12 +146,16 @@ static const struct option_row token_options[] = {
       NULL },
     { "days", 'd', "N", "create: the token expires after N days; default: never", OPTION_INT,
       offsetof(struct token_args, days), NULL },
+    { "join", 0, NULL, "create: prints a join token for 'trainyard join' on the new host NAME", OPTION_FLAG,
+      offsetof(struct token_args, join), NULL },
+    { "expires", 0, "TIME", "create --join: the join token expires after TIME, 7d at most; default: 1h", OPTION_TEXT,
+      offsetof(struct token_args, expires), NULL },
     { 0 },
 };
 
 const struct command command_token = {
     .name = "token",
-    .arguments = "create NAME --role ROLE [--days N] | list | revoke NAME",
+    .arguments = "create NAME --role ROLE [--days N] | create NAME --join [--expires TIME] | list | revoke NAME",
     .summary = "Creates, lists or revokes tokens, with which others may call the controller.",
     .details =
         "'create' prints the secret of the token once. A caller passes the secret in TRAINYARD_TOKEN, or in the file\n"

@@ -2,8 +2,8 @@
  *
  * `validate` asks the controller, which applies the rules of the spec and lets a host check data, memory and
  * checkpoints. If no controller is named and none answers at the default address, or with --offline, this program
- * applies the rules itself (api/spec) and reports the rest as not checked. Both ways end in show(): problems go to
- * stderr, one per line, with exit status 2; the layout and the plan, or with -o yaml the resolved spec, go to
+ * applies the rules itself (api/spec) and reports the rest as not checked. Both ways end in validate_show(): problems
+ * go to stderr, one per line, with exit status 2; the layout and the plan, or with -o yaml the resolved spec, go to
  * stdout. */
 #include "cli/validate.h"
 
@@ -81,7 +81,8 @@ void validate_print_unchecked(const char *file, char *const *unchecked, size_t n
 }
 
 /* Problems go to stderr, the layout and the plan to stdout; with -o yaml the resolved spec, ready to be submitted. */
-static status_t show(struct cli *c, const char *file, const Trainyard__V1__ValidateJobResponse *answer, struct err *e) {
+status_t validate_show(struct cli *c, const char *file, const Trainyard__V1__ValidateJobResponse *answer,
+                       struct err *e) {
     bool done = false;
     c->exit_code = answer->n_problems ? EXIT_USAGE : EXIT_DONE;
     bool spec_alone = c->output == OUTPUT_YAML && answer->resolved && !answer->n_problems;
@@ -107,7 +108,7 @@ static status_t show_rules(struct cli *c, const char *file, Trainyard__V1__JobSp
     answer.resolved = spec;
     answer.problems = lines;
     answer.n_problems = problems->n;
-    return show(c, file, &answer, e);
+    return validate_show(c, file, &answer, e);
 }
 
 /* Checks only the rules of the spec, in this process. */
@@ -130,16 +131,23 @@ static status_t request_validation(struct cli *c, const Trainyard__V1__ValidateJ
                            : client_call_once(c, jobs, "ValidateJob", &request->base, ret, e);
 }
 
-status_t validate_refused(struct cli *c, const char *file, const Trainyard__V1__CreateJobRequest *request,
-                          bool *ret_printed, struct err *e) {
-    CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
+status_t validate_ask(struct cli *c, const Trainyard__V1__CreateJobRequest *request,
+                      Trainyard__V1__ValidateJobResponse **ret, struct err *e) {
+    ProtobufCMessage *reply = NULL;
     Trainyard__V1__ValidateJobRequest same = TRAINYARD__V1__VALIDATE_JOB_REQUEST__INIT;
     same.spec = request->spec;
     same.fork = request->fork;
     same.wait_for_hosts = request->wait_for_hosts;
     same.skip_check = request->skip_check;
     TRY(request_validation(c, &same, &reply, e));
-    const Trainyard__V1__ValidateJobResponse *answer = (Trainyard__V1__ValidateJobResponse *)reply;
+    *ret = (Trainyard__V1__ValidateJobResponse *)reply;
+    return ST_OK;
+}
+
+status_t validate_refused(struct cli *c, const char *file, const Trainyard__V1__CreateJobRequest *request,
+                          bool *ret_printed, struct err *e) {
+    CLEANUP(message_freep) Trainyard__V1__ValidateJobResponse *answer = NULL;
+    TRY(validate_ask(c, request, &answer, e));
     validate_print(file, answer->problems, answer->n_problems);
     validate_print_unchecked(file, answer->unchecked, answer->n_unchecked);
     *ret_printed = answer->n_problems > 0;
@@ -161,7 +169,7 @@ static status_t validate_there(struct cli *c, const char *file, Trainyard__V1__J
         return validate_here(c, file, given, why.msg, e);
     }
     TRY(st);
-    return show(c, file, (Trainyard__V1__ValidateJobResponse *)reply, e);
+    return validate_show(c, file, (Trainyard__V1__ValidateJobResponse *)reply, e);
 }
 
 static status_t run_validate(struct cli *c, const void *args_, char *const words[], struct err *e) {

@@ -1,7 +1,7 @@
 /* trainyard watch, events.
  *
  * watch_job() reads the WatchJob stream. Each update is an event, which is printed as a line, or the progress, which
- * redraws one line on a terminal and prints a line every PLAIN_PROGRESS_MS elsewhere. The last update carries the job
+ * is a bar on a terminal (progress.c) and a line every PLAIN_PROGRESS_MS elsewhere. The last update carries the job
  * and ends the watch. When the stream breaks, follow() opens another one after the number of the last event, for
  * PATIENCE_MS, which is the longest outage that training survives. Before the first update the limit is
  * FIRST_PATIENCE_MS, so that a wrong address fails soon. The remaining time is extrapolated from the steps since the
@@ -17,6 +17,7 @@
 #include "cli/colour.h"
 #include "cli/job_name.h"
 #include "cli/output.h"
+#include "cli/progress.h"
 
 #include <inttypes.h>
 #include <poll.h>
@@ -39,8 +40,7 @@ struct watch {
     struct cli *c;
     const char *name;
     int64_t last_event;
-    bool terminal; /* stderr can be redrawn */
-    bool drawn;    /* the last output is a progress line without a newline */
+    struct progress progress;
     bool received; /* this stream has delivered an update */
     bool reported; /* that the controller is unreachable */
     int64_t plain_at_ms;
@@ -49,16 +49,10 @@ struct watch {
     Trainyard__V1__Job__State state;
 };
 
-static void clear_line(struct watch *w) {
-    if (w->drawn)
-        fputs("\r\033[K", stderr);
-    w->drawn = false;
-}
-
 static void show_event(struct watch *w, const Trainyard__V1__Event *event) {
-    char when[24];
+    char when[OUTPUT_TIME_BYTES];
     output_time(event->time, when);
-    clear_line(w);
+    progress_clear(&w->progress);
     if (strcmp(event->kind, "state_changed") == 0)
         w->first_ms = 0; /* the time of waiting or pausing does not count for the rate */
     const char *state = output_enum(&trainyard__v1__job__state__descriptor, (int)event->state);
@@ -87,31 +81,40 @@ static int64_t seconds_left(struct watch *w, const Trainyard__V1__Progress *p, i
     return (int64_t)((double)(p->steps - p->step) * ms_per_step / 1000);
 }
 
-static void show_progress(struct watch *w, const Trainyard__V1__Progress *p) {
+/* What follows the step, the most useful first, because a narrow terminal cuts the line. */
+static void progress_text(const Trainyard__V1__Progress *p, int64_t left_s, char *ret, size_t capacity) {
+    size_t n = 0;
     char left[24];
-    int64_t now = clock_mono_ms(), seconds = seconds_left(w, p, now);
-    if (!w->terminal && now < w->plain_at_ms && p->step != p->steps)
+    *ret = '\0';
+    if (p->_loss_case)
+        n += (size_t)snprintf(ret + n, capacity - n, "  loss %.4f", p->loss);
+    if (left_s >= 0) {
+        output_duration(left_s, left);
+        n += (size_t)snprintf(ret + n, capacity - n, "  %s left", left);
+    }
+    if (p->_validation_loss_case)
+        n += (size_t)snprintf(ret + n, capacity - n, "  validation %.4f", p->validation_loss);
+    if (p->_tokens_per_second_case)
+        n += (size_t)snprintf(ret + n, capacity - n, "  %.0f tokens/s", p->tokens_per_second);
+    if (p->_samples_per_second_case)
+        snprintf(ret + n, capacity - n, "  %.0f samples/s", p->samples_per_second);
+}
+
+static void show_progress(struct watch *w, const Trainyard__V1__Progress *p) {
+    char text[1600]; /* a double may have 300 digits */
+    const int64_t now = clock_mono_ms();
+    progress_text(p, seconds_left(w, p, now), text, sizeof text);
+    if (w->progress.terminal) {
+        progress_draw(&w->progress, "step", (uint64_t)p->step, (uint64_t)p->steps, text);
+        return;
+    }
+    if (now < w->plain_at_ms && p->step != p->steps)
         return;
     w->plain_at_ms = now + PLAIN_PROGRESS_MS;
-    clear_line(w);
     fprintf(stderr, "step %" PRId64, p->step);
     if (p->steps) /* 0: not known, of a program */
         fprintf(stderr, "/%" PRId64, p->steps);
-    if (p->_loss_case)
-        fprintf(stderr, "  loss %.4f", p->loss);
-    if (p->_validation_loss_case)
-        fprintf(stderr, "  validation %.4f", p->validation_loss);
-    if (p->_tokens_per_second_case)
-        fprintf(stderr, "  %.0f tokens/s", p->tokens_per_second);
-    if (p->_samples_per_second_case)
-        fprintf(stderr, "  %.0f samples/s", p->samples_per_second);
-    if (seconds >= 0) {
-        output_duration(seconds, left);
-        fprintf(stderr, "  %s left", left);
-    }
-    w->drawn = w->terminal;
-    if (!w->terminal)
-        fputc('\n', stderr);
+    fprintf(stderr, "%s\n", text);
     fflush(stderr);
 }
 
@@ -156,7 +159,7 @@ static status_t follow_once(struct watch *w, char ret_reason[RPC_REASON_BYTES], 
 static void report_absence(struct watch *w, const struct err *e) {
     if (w->reported)
         return;
-    clear_line(w);
+    progress_clear(&w->progress);
     client_report_absence(w->c, e);
     w->reported = true;
 }
@@ -193,10 +196,10 @@ static enum exit_code exit_code_of_state(Trainyard__V1__Job__State state) {
 }
 
 status_t watch_job(struct cli *c, const char *name, struct err *e) {
-    struct watch w = { .c = c, .name = name, .terminal = isatty(STDERR_FILENO) };
+    struct watch w = { .c = c, .name = name };
+    progress_init(&w.progress);
     status_t st = follow(&w, e);
-    if (w.drawn)
-        fputc('\n', stderr);
+    progress_end(&w.progress);
     TRY(st);
     c->exit_code = exit_code_of_state(w.state);
     return ST_OK;
@@ -244,7 +247,7 @@ static status_t list_events(struct cli *c, const char *name, Trainyard__V1__List
 
 static void add_event(struct table *t, const void *message) {
     const Trainyard__V1__Event *event = message;
-    char when[24];
+    char when[OUTPUT_TIME_BYTES];
     output_time(event->time, when);
     table_cell(t, "%" PRId64, event->number);
     table_cell(t, "%s", when);

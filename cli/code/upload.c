@@ -12,6 +12,7 @@
 #include "cli/code/git.h"
 #include "cli/code/pack.h"
 #include "cli/code/python.h"
+#include "cli/progress.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -49,7 +50,8 @@ static status_t chunk_read(const struct code_pack *p, int chunk, uint8_t *data, 
 
 /* Sends chunks from next_chunk on; `answer` is what the controller has. If it has all of them and yet no complete
  * archive, it died before it compared them, or compares them now: the last chunk again makes it compare. */
-static status_t send_chunks(struct cli *c, const struct code_pack *p, Trainyard__V1__Archive **answer, struct err *e) {
+static status_t send_chunks(struct cli *c, const struct code_pack *p, struct progress *bar,
+                            Trainyard__V1__Archive **answer, struct err *e) {
     static uint8_t data[LIMIT_CODE_CHUNK_BYTES]; /* one thread (cli/command.h) */
     const int last = (int)((p->bytes - 1) / LIMIT_CODE_CHUNK_BYTES);
     while (!(*answer)->complete) {
@@ -61,6 +63,7 @@ static status_t send_chunks(struct cli *c, const struct code_pack *p, Trainyard_
         request.data.data = data;
         TRY(chunk_read(p, request.chunk, data, &request.data.len, e));
         TRY(client_call_again(c, codes, "UploadChunk", &request.base, &reply, e));
+        progress_draw(bar, "upload", (uint64_t)request.chunk + 1, (uint64_t)last + 1, " MiB of code");
         trainyard__v1__archive__free_unpacked(*answer, NULL);
         *answer = (Trainyard__V1__Archive *)reply;
     }
@@ -73,9 +76,12 @@ static status_t upload_once(struct cli *c, const struct code_pack *p, struct err
     request.archive = (char *)(uintptr_t)p->archive;
     TRY(client_call_again(c, codes, "GetArchive", &request.base, &reply, e));
     Trainyard__V1__Archive *answer = (Trainyard__V1__Archive *)reply;
-    if (!answer->complete && p->bytes >= SHOWN_BYTES)
+    struct progress bar;
+    progress_init(&bar);
+    if (!answer->complete && p->bytes >= SHOWN_BYTES && !bar.terminal)
         fprintf(stderr, "trainyard: uploading %.1f MiB of code\n", (double)p->bytes / (1 << 20));
-    status_t st = send_chunks(c, p, &answer, e);
+    status_t st = send_chunks(c, p, &bar, &answer, e);
+    progress_clear(&bar);
     trainyard__v1__archive__free_unpacked(answer, NULL);
     return st;
 }

@@ -9,8 +9,9 @@
 #include "cli/import/mlflow.h"
 
 #include "base/alloc.h"
-#include "base/utf8.h"
+#include "cli/import/mlflow_database.h"
 #include "cli/import/run.h"
+#include "cli/import/texts.h"
 #include "tracking/mlflow_files.h"
 
 #include <dirent.h>
@@ -23,7 +24,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PIECE_BYTES = 8 << 10, META_BYTES = 64 << 10, TEXT_BYTES = 1000, TEXTS = 20, VALUE_BYTES = 400 };
+enum { PIECE_BYTES = 8 << 10, META_BYTES = 64 << 10 };
 
 /* One metric's file, and its next point. */
 struct series {
@@ -43,8 +44,7 @@ struct run {
     int64_t bad;      /* lines that are no points */
     int64_t too_long; /* lines that do not fit into a piece */
     int64_t unread;   /* files and folders that cannot be read, or not to their ends */
-    char *parameters[TEXTS], *tags[TEXTS];
-    size_t n_parameters, n_tags;
+    struct import_texts parameters, tags;
 };
 
 struct import {
@@ -168,32 +168,19 @@ static status_t points_send(struct run *r, struct import_run *to, struct err *e)
 
 /* ---- parameters and tags ---- */
 
-static void text_add(char **texts, size_t *n, const char *name, const char *value) {
-    char item[VALUE_BYTES], printable[VALUE_BYTES];
-    snprintf(item, sizeof item, "%s=%s", name, value);
-    utf8_copy_printable(item, printable, sizeof printable);
-    char *last = *n > 0 ? texts[*n - 1] : NULL;
-    if (last && strlen(last) + strlen(printable) + 2 <= TEXT_BYTES) {
-        texts[*n - 1] = alloc_format("%s, %s", last, printable);
-        free(last);
-    } else if (*n < TEXTS) {
-        texts[(*n)++] = alloc_copy_text(printable);
-    }
-}
-
 static int by_text(const struct dirent **a, const struct dirent **b) { return strcmp((*a)->d_name, (*b)->d_name); }
 
 /* The files of a folder: each one's name and content. MLflow's own tags begin with "mlflow.". */
-static void texts_read(const char *run, const char *kind, char **texts, size_t *n) {
+static void texts_read(const char *run, const char *kind, struct import_texts *texts) {
     CLEANUP(freep) char *folder = alloc_format("%s/%s", run, kind);
     struct dirent **entries = NULL;
     const int count = scandir(folder, &entries, NULL, by_text);
     for (int i = 0; i < count; i++) {
-        char value[VALUE_BYTES];
+        char value[IMPORT_VALUE_BYTES];
         CLEANUP(freep) char *path = alloc_format("%s/%s", folder, entries[i]->d_name);
         if (!is_dots(entries[i]->d_name) && strncmp(entries[i]->d_name, "mlflow.", 7) != 0 &&
             file_text(path, value, sizeof value))
-            text_add(texts, n, entries[i]->d_name, value);
+            import_texts_add(texts, entries[i]->d_name, value);
         free(entries[i]);
     }
     free(entries);
@@ -207,22 +194,13 @@ static void run_done(struct run *r) {
         free(r->series[i]);
     }
     free(r->series);
-    for (size_t i = 0; i < r->n_parameters; i++)
-        free(r->parameters[i]);
-    for (size_t i = 0; i < r->n_tags; i++)
-        free(r->tags[i]);
+    import_texts_done(&r->parameters);
+    import_texts_done(&r->tags);
 }
 
 static int64_t meta_number(const char *meta, const char *key) {
     char text[32];
     return mlflow_meta_value(meta, key, text, sizeof text) ? strtoll(text, NULL, 10) : 0;
-}
-
-static Google__Protobuf__Timestamp timestamp(int64_t ms) {
-    Google__Protobuf__Timestamp t = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
-    t.seconds = ms / 1000;
-    t.nanos = (int32_t)(ms % 1000 * 1000000);
-    return t;
 }
 
 /* 1 RUNNING, 2 SCHEDULED, 3 FINISHED, 4 FAILED, 5 KILLED; 0: it has not ended. */
@@ -241,10 +219,10 @@ static status_t run_send(struct import *in, struct run *r, Trainyard__V1__Import
     TRY(series_find(r, metrics, strlen(metrics) + 1, 0, e));
     if (r->n_series > 1)
         qsort(r->series, r->n_series, sizeof *r->series, by_name);
-    header->parameters = r->parameters;
-    header->n_parameters = r->n_parameters;
-    header->tags = r->tags;
-    header->n_tags = r->n_tags;
+    header->parameters = r->parameters.all;
+    header->n_parameters = r->parameters.n;
+    header->tags = r->tags.all;
+    header->n_tags = r->tags.n;
     TRY(import_run_open(in->c, header, &to, e));
     TRY(points_send(r, to, e));
     if (r->bad > 0)
@@ -279,7 +257,8 @@ static status_t run_import(struct import *in, const char *folder, const char *me
         return ST_OK;
     if (!mlflow_meta_value(meta, "run_name", given, sizeof given))
         snprintf(given, sizeof given, "%s", id);
-    Google__Protobuf__Timestamp start = timestamp(start_ms), end = timestamp(end_ms > start_ms ? end_ms : start_ms);
+    Google__Protobuf__Timestamp start = import_run_time(start_ms * 1000),
+                                end = import_run_time((end_ms > start_ms ? end_ms : start_ms) * 1000);
     import_run_name(given, name);
     header.source = (char *)"mlflow";
     header.id = id;
@@ -287,9 +266,9 @@ static status_t run_import(struct import *in, const char *folder, const char *me
     header.start_time = &start;
     header.end_time = &end;
     if (*experiment)
-        text_add(r.tags, &r.n_tags, "experiment", experiment);
-    texts_read(folder, "params", r.parameters, &r.n_parameters);
-    texts_read(folder, "tags", r.tags, &r.n_tags);
+        import_texts_add(&r.tags, "experiment", experiment);
+    texts_read(folder, "params", &r.parameters);
+    texts_read(folder, "tags", &r.tags);
     return run_send(in, &r, &header, e);
 }
 
@@ -330,6 +309,10 @@ status_t import_mlflow(struct cli *c, const char *path, const char *experiment, 
     struct stat info;
     if (stat(path, &info) < 0)
         return err_errno(e, "open '%s'", path);
+    if (import_is_database(path))
+        return import_mlflow_database(c, path, experiment, e);
+    if (!S_ISDIR(info.st_mode))
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is neither a folder nor a database of SQLite", path);
     TRY(folder_import(&in, path, 2, "", e));
     if (in.running > 0)
         fprintf(stderr, "trainyard: %zu runs have not ended, and are not imported\n", in.running);

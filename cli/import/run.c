@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "cli/import/known.h"
 #include "cli/output.h"
+#include "cli/user_name.h"
 #include "tracking/metric_name.h"
 
 #include <ctype.h>
@@ -36,6 +37,9 @@ static status_t send_rows(struct import_run *r, int64_t *ret_rows, struct err *e
     Trainyard__V1__ImportRunRequest request = TRAINYARD__V1__IMPORT_RUN_REQUEST__INIT;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
     request.run = r->run;
+    char user[USER_NAME_BYTES];
+    user_name(user);
+    request.user = user;
     request.first_row = r->next - (int64_t)r->n;
     request.rows = r->pointers;
     request.n_rows = r->n;
@@ -152,4 +156,11 @@ void import_run_name(const char *given, char ret[IMPORT_NAME_BYTES]) {
     ret[n] = '\0';
     if (n == 0)
         strcpy(ret, "run");
+}
+
+Google__Protobuf__Timestamp import_run_time(int64_t us) {
+    Google__Protobuf__Timestamp t = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+    t.seconds = us / 1000000;
+    t.nanos = (int32_t)(us % 1000000 * 1000);
+    return t;
 }

@@ -32,4 +32,7 @@ MUST_CHECK status_t import_run_end(struct import_run *r, struct err *e);
 /* The name of a job for a run: characters that a job's name cannot have become '-', and it is cut. */
 void import_run_name(const char *given, char ret[IMPORT_NAME_BYTES]);
 
+/* us since 1970. */
+Google__Protobuf__Timestamp import_run_time(int64_t us);
+
 #endif

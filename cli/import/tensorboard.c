@@ -219,13 +219,6 @@ static status_t id_make(struct reader *r, const char *folder, const char *file, 
     return ST_OK;
 }
 
-static Google__Protobuf__Timestamp timestamp(int64_t us) {
-    Google__Protobuf__Timestamp t = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
-    t.seconds = us / 1000000;
-    t.nanos = (int32_t)(us % 1000000 * 1000);
-    return t;
-}
-
 /* The first pass has found the times. */
 static status_t run_send(struct reader *r, const struct paths *files, const char *folder, struct err *e) {
     Trainyard__V1__ImportedRun run = TRAINYARD__V1__IMPORTED_RUN__INIT;
@@ -233,7 +226,7 @@ static status_t run_send(struct reader *r, const struct paths *files, const char
     CLEANUP(freep) char *real = realpath(folder, NULL);
     char id[SHA256_HEX], name[IMPORT_NAME_BYTES];
     const char *below = folder + strlen(r->root);
-    Google__Protobuf__Timestamp start = timestamp(r->first_us), end = timestamp(r->last_us);
+    Google__Protobuf__Timestamp start = import_run_time(r->first_us), end = import_run_time(r->last_us);
     TRY(id_make(r, folder, files->all[0], id, e));
     import_run_name(*below ? below : real ? strrchr(real, '/') + 1 : "run", name);
     run.source = (char *)"tensorboard";

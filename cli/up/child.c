@@ -36,7 +36,7 @@ status_t child_init(struct child *c, const char *name, const char *log_path, str
                          .out = -1,
                          .log = { .fd = -1 } };
     snprintf(c->name, sizeof c->name, "%s", name);
-    return log_file_open(&c->log, log_path, e);
+    return log_file_open(&c->log, log_path, CHILD_LOG_BYTES, 0644, e);
 }
 
 void child_done(struct child *c) {
@@ -157,7 +157,7 @@ static void line_done(struct child *c) {
 }
 
 static void take_text(struct child *c, const char *data, size_t n) {
-    log_file_write(&c->log, data, n);
+    (void)log_file_write(&c->log, data, n);
     for (size_t i = 0; i < n; i++) {
         if (data[i] == '\n')
             line_done(c);

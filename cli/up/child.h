@@ -6,14 +6,14 @@
 #ifndef CLI_UP_CHILD_H
 #define CLI_UP_CHILD_H
 
+#include "base/log_file.h"
 #include "base/status.h"
-#include "cli/up/log_file.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
-enum { CHILD_ARGUMENTS = 160, CHILD_LINE_BYTES = 480, CHILD_TEXT_BYTES = 16384 };
+enum { CHILD_ARGUMENTS = 160, CHILD_LINE_BYTES = 480, CHILD_TEXT_BYTES = 16384, CHILD_LOG_BYTES = 8 << 20 };
 
 struct child {
     /* Filled by child_init and child_argument. */

@@ -76,7 +76,7 @@ static void service_report(void *ctx, const char *line) {
     gmtime_r(&now.tv_sec, &tm);
     size_t n = strftime(stamped, sizeof stamped, "%Y-%m-%dT%H:%M:%SZ ", &tm);
     snprintf(stamped + n, sizeof stamped - n, "%s\n", line);
-    log_file_write(&s->log, stamped, strlen(stamped));
+    (void)log_file_write(&s->log, stamped, strlen(stamped));
     fprintf(stderr, "trainyard: %s\n", line);
 }
 
@@ -273,6 +273,8 @@ static status_t add_executor(struct service *s, int number, struct err *e) {
     child_argument(c, "%s/executors/%d", s->dir.path, number);
     child_argument(c, "--environment-cache"); /* one for all: the same environment is built once */
     child_argument(c, "%s/environments", s->dir.path);
+    child_argument(c, "--data-cache");
+    child_argument(c, "%s/data", s->dir.path);
     child_argument(c, "--cores");
     child_argument(c, "%lld", (long long)core_part(s->args, number));
     child_argument(c, "--slots");
@@ -318,7 +320,12 @@ static void leave_terminal(void) {
 static status_t on_all_ready(void *ctx, struct err *e) {
     struct service *s = ctx;
     TRY(directory_write_address(&s->dir, s->address, e));
-    fprintf(stderr, "export TRAINYARD_CONTROLLER=%s\n", s->address);
+    fprintf(stderr, "%s\nexport TRAINYARD_CONTROLLER=%s\n",
+            strcmp(s->args->dir, ".trainyard") == 0
+                ? "Commands in this folder find the service. In other folders, first run:"
+                : "Commands find the service after:",
+            s->address);
+    fprintf(stderr, "'trainyard status' shows the service, 'trainyard dashboard' serves its web page.\n");
     printf("ready %s\n", s->address);
     fflush(stdout);
     if (s->args->detached)
@@ -334,7 +341,7 @@ static status_t service_open(struct service *s, struct err *e) {
     TRY(directory_prepare(&s->dir, s->pg.uid, s->pg.gid, e));
     snprintf(s->address, sizeof s->address, "unix:%s/controller.sock", s->dir.runtime);
     directory_join(&s->dir, "logs/up.log", path);
-    TRY(log_file_open(&s->log, path, e));
+    TRY(log_file_open(&s->log, path, CHILD_LOG_BYTES, 0644, e));
     TRY(roots_choose(s, e));
     s->children = alloc_zeroed(SUPERVISE_CHILDREN, sizeof *s->children);
     return postgres_cluster_exists(&s->dir) ? add_server(s, e) : add_initdb(s, e);
