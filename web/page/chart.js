@@ -1,92 +1,131 @@
-// One chart of uPlot: series of one metric over the step, with marks.
+// A chart that is read and zoomed. The mouse or the arrow keys move a cursor, which all charts of a group share; dragging
+// or + and - zoom; a double click or 0 shows all.
+import {h, svg} from "./text.js";
+import {extent, lastAtMost} from "./columns.js";
+import {chart} from "./svg.js";
 
-const COLOURS = ["#3b7dd8", "#d1603d", "#2f9e6e", "#a04fc9", "#b58900", "#d33682", "#13919b", "#7a8290"];
-export const colourOf = (i) => COLOURS[i % COLOURS.length];
-
-const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-
-// Exponential moving average without a bias at the start. Points that are not finite are left out.
-function smooth(values, weight) {
-  if (!weight) return values;
-  let sum = 0, total = 0;
-  return values.map((v) => {
-    if (v === null) return null;
-    sum = sum * weight + v * (1 - weight);
-    total = total * weight + (1 - weight);
-    return sum / total;
-  });
-}
-
-// series: [{label, step, mean}]. Joins them into one table over all steps.
-function table(series, options) {
-  const steps = [...new Set(series.flatMap((s) => s.step))].sort((a, b) => a - b);
-  const index = new Map(steps.map((step, i) => [step, i]));
-  return [steps, ...series.map((s) => {
-    const column = new Array(steps.length).fill(undefined);
-    const values = smooth(s.mean.map((v) => Number.isFinite(v) && (!options.log || v > 0) ? v : null), options.smoothing);
-    s.step.forEach((step, i) => { column[index.get(step)] = values[i]; });
-    return column;
-  })];
-}
-
-// marks: [{step, kind}]: restart, checkpoint, pause; kinds differ by dashes, so that colours are not needed.
-const DASHES = {restart: [], checkpoint: [2, 4], pause: [8, 4]};
-
-function drawMarks(u, marks) {
-  const ctx = u.ctx, {left, top, width, height} = u.bbox;
-  ctx.save();
-  ctx.strokeStyle = css("--dim");
-  for (const mark of marks) {
-    const x = Math.round(u.valToPos(mark.step, "x", true));
-    if (x < left || x > left + width) continue;
-    ctx.setLineDash(DASHES[mark.kind] || []);
-    ctx.beginPath();
-    ctx.moveTo(x, top);
-    ctx.lineTo(x, top + height);
-    ctx.stroke();
-  }
-  ctx.restore();
-}
+const NEAR = 20, DOTS = 8; // pixels; series
 
 export class Chart {
-  // height in CSS pixels. onStep(step or null): the step under the cursor.
-  constructor(parent, {height = 200, onStep = null, sync = null} = {}) {
-    Object.assign(this, {parent, height, onStep, sync, u: null, key: "", series: [], marks: [], options: {log: false, smoothing: 0}});
-    this.resizer = new ResizeObserver(() => this.u?.setSize({width: parent.clientWidth, height}));
+  // height in CSS pixels. group: a Set of the charts that share a cursor. onCursor(x or null): of this chart alone, after
+  // onValues() of each chart of the group. onZoom([low, high] or null). onNear(index or null): of the series at the mouse.
+  constructor(parent, {height = 190, label = "", group = new Set(), onCursor, onValues, onZoom, onNear}) {
+    Object.assign(this, {parent, height, group, onCursor, onValues, onZoom, onNear, state: null, drawn: null, x: null, from: null, width: 0});
+    this.over = svg("svg", {class: "over", "aria-hidden": "true"});
+    this.select = h("div", {class: "selected", hidden: true});
+    parent.classList.add("plot");
+    for (const [name, value] of Object.entries({tabindex: 0, role: "group", "aria-roledescription": "chart", "aria-label": label})) parent.setAttribute(name, value);
+    parent.append(this.over, this.select);
+    for (const [event, act] of Object.entries({keydown: this.pressed, pointerdown: this.down, pointermove: this.move, pointerup: this.up, pointerleave: this.leave, blur: this.leave, dblclick: () => this.onZoom(null)})) parent.addEventListener(event, act.bind(this));
+    this.resizer = new ResizeObserver(() => { if (this.state && parent.clientWidth !== this.width) this.draw(); });
     this.resizer.observe(parent);
+    group.add(this);
   }
 
-  update(series, marks, options = this.options) {
-    this.series = series.map((s) => ({...s, step: s.step.map(Number), mean: s.mean.map(Number)}));
-    this.marks = marks;
-    this.options = options;
-    const data = table(this.series, options), key = JSON.stringify([series.map((s) => s.label), options.log]);
-    if (this.u && key === this.key) { this.u.setData(data, !this.zoomed()); return; }
-    this.u?.destroy();
-    this.key = key;
-    this.u = new uPlot(this.config(), data, this.parent);
+  // As svg.js: chart() takes it; each of the series also has its steps.
+  update(state) {
+    this.state = state;
+    this.draw();
   }
 
-  zoomed() {
-    const {min, max} = this.u.scales.x, x = this.u.data[0];
-    return x.length > 0 && (min > x[0] || max < x[x.length - 1]);
+  draw() {
+    this.width = this.parent.clientWidth || 320;
+    const drawn = chart(this.state, this.width, this.height);
+    if (this.drawn) this.drawn.element.replaceWith(drawn.element); else this.parent.prepend(drawn.element);
+    this.drawn = drawn;
+    this.point(this.x);
   }
 
-  config() {
-    const width = this.series.length > 8 ? 1 : 1.5; // browsers draw lines of one pixel much faster
-    const axis = {stroke: css("--dim"), grid: {stroke: css("--line"), width: 1}, ticks: {stroke: css("--line"), width: 1}};
-    return {
-      width: this.parent.clientWidth, height: this.height,
-      scales: {x: {time: false, range: (u, min, max) => min === max ? [0, min || 1] : [min, max]}, y: {distr: this.options.log ? 3 : 1}},
-      cursor: {sync: this.sync ? {key: this.sync} : undefined, drag: {x: true, y: false}},
-      axes: [axis, {...axis, size: 64}],
-      series: [{label: "step"}, ...this.series.map((s, i) => ({label: s.label, stroke: colourOf(s.colour ?? i), width, spanGaps: true, points: {show: s.step.length < 2}}))],
-      hooks: {
-        draw: [(u) => drawMarks(u, this.marks)],
-        setCursor: [(u) => this.onStep?.(u.cursor.idx === null || u.cursor.idx === undefined ? null : u.data[0][u.cursor.idx])],
-      },
+  // The longest series: the cursor stands on its points.
+  get longest() { return this.state.series.reduce((a, b) => b.x.length > a.x.length ? b : a, {x: [], step: []}); }
+
+  // The value of series i at the cursor, or before it; null: none.
+  valueOf(i) {
+    const at = this.x === null ? -1 : lastAtMost(this.state.series[i].x, this.x);
+    return at < 0 ? null : this.drawn.shown[i][at];
+  }
+
+  get step() {
+    const {x, step} = this.longest, at = this.x === null ? -1 : lastAtMost(x, this.x);
+    return at < 0 ? null : step[at];
+  }
+
+  // Draws the cursor at x.
+  point(x) {
+    this.x = x;
+    const {box, x: scale, y} = this.drawn, at = x === null ? -1 : scale.at(x), n = this.state.series.length;
+    this.over.replaceChildren(...(at >= box.left && at <= box.right ? [svg("line", {x1: at, x2: at, y1: box.top, y2: box.bottom}),
+      ...(n > DOTS ? [] : this.state.series.map((s, i) => [s, this.valueOf(i)]).filter(([, v]) => Number.isFinite(v)).map(([s, v]) => svg("circle", {cx: at, cy: y.at(v), r: 3.5, fill: s.colour})))] : []));
+    this.onValues?.();
+  }
+
+  cursor(x) {
+    for (const one of this.group) if (one.drawn) one.point(x);
+    this.onCursor?.(x);
+  }
+
+  // The middle of the plot on the nearest point.
+  toIndex(i) {
+    const {x} = this.longest;
+    if (x.length) this.cursor(x[Math.max(0, Math.min(x.length - 1, i))]);
+  }
+
+  focus(i) { this.drawn?.lines.forEach((line, k) => line.setAttribute("opacity", i === null || i === k ? 1 : 0.15)); }
+
+  down(e) {
+    if (!this.drawn || e.button !== 0) return;
+    this.from = e.offsetX;
+    if (e.pointerType !== "touch") this.parent.setPointerCapture(e.pointerId);
+  }
+
+  move(e) {
+    if (!this.drawn) return;
+    const pixel = e.clientX - this.parent.getBoundingClientRect().left, {x} = this.longest, value = this.drawn.x.value(pixel), at = lastAtMost(x, value);
+    if (this.from !== null) {
+      Object.assign(this.select.style, {left: `${Math.min(this.from, pixel)}px`, width: `${Math.abs(pixel - this.from)}px`, height: `${this.drawn.box.bottom}px`});
+      this.select.hidden = Math.abs(pixel - this.from) < 4;
+    }
+    if (x.length) this.toIndex(at + 1 < x.length && x[at + 1] - value < value - x[at] ? at + 1 : at);
+    if (this.onNear) this.near(e.clientY - this.parent.getBoundingClientRect().top);
+  }
+
+  near(pixel) {
+    let best = null, distance = NEAR;
+    for (let i = 0; i < this.state.series.length; i++) {
+      const v = this.valueOf(i), d = Number.isFinite(v) && v !== null ? Math.abs(this.drawn.y.at(v) - pixel) : Infinity;
+      if (d < distance) { best = i; distance = d; }
+    }
+    this.onNear(best);
+  }
+
+  up(e) {
+    const from = this.from, to = e.clientX - this.parent.getBoundingClientRect().left;
+    this.from = null;
+    this.select.hidden = true;
+    if (from !== null && Math.abs(to - from) >= 4) this.onZoom([Math.min(from, to), Math.max(from, to)].map((pixel) => this.drawn.x.value(Math.max(this.drawn.box.left, Math.min(this.drawn.box.right, pixel)))));
+  }
+
+  leave() {
+    if (!this.drawn || this.from !== null) return;
+    this.onNear?.(null);
+    this.cursor(null);
+  }
+
+  pressed(e) {
+    if (!this.drawn || e.ctrlKey || e.metaKey || e.altKey) return;
+    const {x} = this.longest, at = this.x === null ? x.length - 1 : lastAtMost(x, this.x), {low, high} = this.drawn.x, middle = this.x ?? (low + high) / 2;
+    const zoom = (factor) => {
+      const all = this.state.whole || extent(...this.state.series.map((s) => s.x)), range = [Math.max(all[0], middle - (middle - low) * factor), Math.min(all[1], middle + (high - middle) * factor)];
+      if (range[1] > range[0]) this.onZoom(factor > 1 && range[0] === all[0] && range[1] === all[1] ? null : range);
     };
+    const act = {
+      ArrowLeft: () => this.toIndex(at - (e.shiftKey ? 20 : 1)), ArrowRight: () => this.toIndex(at + (e.shiftKey ? 20 : 1)),
+      Home: () => this.toIndex(0), End: () => this.toIndex(x.length - 1), "+": () => zoom(0.5), "-": () => zoom(2), "0": () => this.onZoom(null),
+    }[e.key];
+    if (!act) return;
+    e.preventDefault();
+    act();
   }
 
-  close() { this.resizer.disconnect(); this.u?.destroy(); this.u = null; }
+  close() { this.resizer.disconnect(); this.group.delete(this); }
 }

@@ -1,150 +1,146 @@
-// One job: facts, curves with marks, log, events, checkpoints, spec.
+// One job: facts, curves with marks, and beside them log, events, checkpoints, plan and spec.
 import {call, poll} from "./service.js";
-import {h, idOf, titleOf, numberText, durationText, timeText, stateBadge, ended, message} from "./text.js";
-import {Chart} from "./chart.js";
-import {jobButtons, confirmed} from "./actions.js";
+import {h, idOf, titleOf, stepsOf, numberText, bytesText, durationText, timeText, clockText, stateBadge, ended, waits, message, meter, tabs, download} from "./text.js";
+import {JobSeries} from "./series.js";
+import {RankSeconds} from "./rank_seconds.js";
+import {Curves} from "./curves.js";
+import {Log} from "./log.js";
+import {jobButtons, pinButton, sampleFrom, failureText} from "./actions.js";
+import {planView, comparison} from "./plan.js";
+import {schemaLoad, specView} from "./spec_view.js";
+import {jobPage} from "./save.js";
 
-const JOB_MS = 1000, ENDED_MS = 10000, POINTS = 1000, LOG_LINES = 5000, CHARTS = 24;
-// Of all the metrics of a model, these come first.
-const FIRST = ["loss", "validation_loss", "learning_rate", "grad_norm", "tokens_per_second", "samples_per_second", "mfu", "step_seconds"];
-
-const rank = (name) => { const i = FIRST.indexOf(name); return i < 0 ? FIRST.length : i; };
+const JOB_MS = 1000, ENDED_MS = 15000, POINTS = 1000, EVENTS = 2000, CHECKPOINTS = 200;
 
 function facts(job) {
-  const last = job.end_time ? Date.parse(job.end_time) : Date.now();
+  const last = job.end_time ? Date.parse(job.end_time) : Date.now(), attempt = job.attempts[job.attempts.length - 1];
+  const hosts = [...new Set((attempt?.placements || []).map((p) => p.hostname || idOf(p.executor)))];
   const rows = [
-    ["Step", job.spec?.train?.steps ? `${numberText(job.step)} of ${numberText(job.spec.train.steps)}` : numberText(job.step)],
-    ["Queue", job.queue], ["Priority", String(job.priority)],
-    ["Attempt", `${job.attempt}, ${job.restarts} counted restarts`],
-    ["Created", timeText(job.create_time)], ["Started", timeText(job.start_time)], ["Ended", timeText(job.end_time)],
-    ["Time", job.start_time ? durationText((last - Date.parse(job.start_time)) / 1000) : ""],
-    ["Forked from", job.forked_from], ["Weights SHA-256", job.weights_sha256],
+    ["Started", timeText(job.start_time)], ["Ended", timeText(job.end_time)], ["Time", job.start_time ? durationText((last - Date.parse(job.start_time)) / 1000) : ""],
+    ["Created", job.start_time ? "" : timeText(job.create_time)], ["Ranks", attempt ? `${attempt.world_size || attempt.placements.length} on ${hosts.slice(0, 3).join(", ")}${hosts.length > 3 ? ` and ${hosts.length - 3} more` : ""}` : ""],
+    ["Attempt", job.attempt ? `${job.attempt}${job.restarts ? `, ${job.restarts} counted ${job.restarts === 1 ? "restart" : "restarts"}` : ""}` : ""],
+    ["Queue", job.queue], ["Priority", job.priority ? String(job.priority) : ""], ["Labels", Object.entries(job.spec?.labels || {}).map(([k, v]) => `${k}=${v}`).join(", ")],
+    ["Forked from", job.forked_from ? `${job.forked_from.replace(/\/checkpoints.*/, "")}, step ${numberText(job.forked_step)}` : ""], ["Weights from", job.initialised_from], ["Weights SHA-256", job.weights_sha256 ? `${job.weights_sha256.slice(0, 16)}…` : ""],
   ];
-  return rows.filter(([, value]) => value).map(([name, value]) => h("div", {class: value.length > 40 ? "long" : ""}, h("dt", {}, name), h("dd", {}, value)));
+  return rows.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {title: name === "Weights SHA-256" ? job.weights_sha256 : null}, value)));
 }
 
-// Restarts, checkpoints and pauses as marks on the step axis.
-function marksOf(job, checkpoints, events) {
-  const marks = checkpoints.filter((c) => c.state === "COMMITTED").map((c) => ({step: Number(c.step), kind: "checkpoint"}));
-  for (const attempt of (job.attempts || []).slice(1)) marks.push({step: Number(attempt.from_step), kind: "restart"});
-  let paused = 0;
-  for (const e of events) if (e.state === "PAUSED" && e.kind === "state_changed") paused++;
-  if (paused && job.state === "PAUSED") marks.push({step: Number(job.step), kind: "pause"});
+// Restarts, checkpoints and pauses on the axis. An attempt that follows a pause continues at the pause's step.
+export function marksOf(job, checkpoints, events) {
+  const marks = checkpoints.filter((c) => c.state === "COMMITTED").map((c) => ({step: Number(c.step), kind: "checkpoint", text: `checkpoint of step ${numberText(c.step)}${c.pinned ? ", pinned" : ""}`}));
+  const paused = new Set(events.filter((e) => e.state === "PAUSED" && e.kind === "state_changed").map((e) => e.attempt));
+  for (const attempt of job.attempts.slice(1)) {
+    const before = job.attempts.find((a) => a.number === attempt.number - 1);
+    marks.push(paused.has(attempt.number - 1) ? {step: Number(attempt.from_step), kind: "pause", text: "paused"} : {step: Number(attempt.from_step), kind: "restart", text: `attempt ${attempt.number}${before?.reason ? ` after: ${before.reason}` : ""}`});
+  }
+  if (job.state === "PAUSED" && paused.has(job.attempt)) marks.push({step: Number(job.step), kind: "pause", text: "paused"});
   return marks;
 }
 
-class Curves {
-  constructor(parent, onStep) {
-    Object.assign(this, {parent, onStep, panels: new Map(), options: {log: false, smoothing: 0}, query: ""});
-    this.more = h("p", {class: "dim"});
-  }
-
-  async update(job, marks) {
-    const answer = await call("MetricService/QueryMetrics", {job: job.name, max_points: POINTS});
-    const names = new Map();
-    for (const s of answer.series) {
-      if (!names.has(s.name)) names.set(s.name, []);
-      names.get(s.name).push({...s, label: s.rank > 0 ? `rank ${s.rank}` : s.name});
-    }
-    const all = [...names.keys()].filter((n) => n.includes(this.query)).sort((a, b) => rank(a) - rank(b) || (a < b ? -1 : 1));
-    const shown = all.slice(0, CHARTS);
-    this.more.textContent = all.length > shown.length ? `${all.length - shown.length} more metrics: filter by name to see them.` : "";
-    for (const [name, panel] of this.panels) if (!shown.includes(name)) this.remove(name, panel);
-    for (const name of shown) this.show(name, names.get(name), marks);
-  }
-
-  show(name, series, marks) {
-    let panel = this.panels.get(name);
-    if (!panel) {
-      const value = h("span", {class: "dim"}), box = h("div", {role: "img"});
-      const section = h("section", {class: "panel"}, h("h2", {}, name, " ", value), box);
-      this.parent.append(section);
-      panel = {section, value, box, chart: new Chart(box, {onStep: this.onStep, sync: "job"})};
-      this.panels.set(name, panel);
-    }
-    const last = series[0];
-    panel.value.textContent = numberText(last.last_value);
-    panel.box.setAttribute("aria-label", `${name} over steps; ${numberText(last.last_value)} at step ${numberText(last.last_step)}`);
-    panel.chart.update(series, marks, this.options);
-  }
-
-  remove(name, panel) { panel.chart.close(); panel.section.remove(); this.panels.delete(name); }
-
-  close() { for (const [name, panel] of this.panels) this.remove(name, panel); }
-}
-
-// The newest lines; follows the end unless the user has scrolled up.
-class Log {
-  constructor(job) { Object.assign(this, {job, cursor: "", box: h("pre", {class: "log", tabindex: "0", "aria-label": "Log"}), n: 0}); }
-
-  async update() {
-    for (let more = true; more;) {
-      const answer = await call("LogService/TailLogs", {job: this.job, cursor: this.cursor});
-      for (const m of answer.messages) { this.cursor = m.cursor || this.cursor; this.append(m.lines); }
-      more = answer.more;
-    }
-  }
-
-  append(lines) {
-    const follows = this.box.scrollTop + this.box.clientHeight >= this.box.scrollHeight - 30;
-    const added = lines.slice(-LOG_LINES).map((l) => h("span", {class: l.stream, title: `attempt ${l.attempt}, ${timeText(l.time)}`}, `[${l.rank}] ${l.text}\n`));
-    this.box.append(...added);
-    this.n += added.length;
-    while (this.n > LOG_LINES) { this.box.firstChild.remove(); this.n--; }
-    if (follows) this.box.scrollTop = this.box.scrollHeight;
-  }
-}
-
 class Events {
-  constructor(job) { Object.assign(this, {job, all: [], list: h("ul", {class: "events", tabindex: "0", "aria-label": "Events"})}); }
+  constructor(job) {
+    Object.assign(this, {job, all: [], last: "0"});
+    this.list = h("ul", {class: "events"});
+    this.element = h("section", {class: "pane fit", "aria-label": "Events", tabindex: 0}, this.list);
+  }
 
   async update() {
     for (;;) {
-      const after = this.all.length ? this.all[this.all.length - 1].number : "0";
-      const {events} = await call("JobService/ListEvents", {name: this.job, after_event: after, page_size: 1000});
-      this.all.push(...events);
-      for (const e of events)
-        this.list.prepend(h("li", {}, h("span", {class: "dim"}, timeText(e.time) + " "), h("strong", {}, e.kind), " ", e.kind === "state_changed" ? `${e.state} ` : "", e.message));
+      const {events} = await call("JobService/ListEvents", {name: this.job, after_event: this.last, page_size: 1000});
+      for (const e of events) {
+        this.last = e.number;
+        this.list.prepend(h("li", {}, h("time", {title: timeText(e.time)}, clockText(e.time)), h("div", {}, e.kind === "state_changed" ? stateBadge(e.state) : h("strong", {}, e.kind.replace(/_/g, " ")), " ", e.message)));
+      }
+      this.all = this.all.concat(events).slice(-EVENTS);
+      while (this.list.children.length > EVENTS) this.list.lastChild.remove();
       if (events.length < 1000) return;
     }
   }
 }
 
-function checkpointRow(job, c, done) {
-  const pin = h("button", {type: "button", onclick: () => confirmed(
-    {title: c.pinned ? "Unpin" : "Pin", text: c.pinned ? "The checkpoint may be deleted when newer ones exist." : "The checkpoint is kept until it is unpinned."},
-    async () => { await call("CheckpointService/PinCheckpoint", {name: c.name, pinned: !c.pinned}); done(); })}, c.pinned ? "Unpin" : "Pin");
-  return h("tr", {}, h("td", {class: "number"}, numberText(c.step)), h("td", {}, c.state), h("td", {}, timeText(c.create_time)),
-    h("td", {}, c.state === "COMMITTED" ? [pin, " ", h("a", {href: `#/new/${idOf(job)}@${c.step}`}, "Fork")] : null));
+// A model that generates text can be sampled.
+const generates = (spec) => Boolean(spec?.model?.gpt || spec?.model?.llama);
+
+function checkpointTable(job, stored, done) {
+  if (!stored.length) return [h("p", {class: "empty"}, "No checkpoint yet.")];
+  return [h("table", {}, h("thead", {}, h("tr", {}, ["Step", "State", "Size", "Validation loss"].map((t) => h("th", {scope: "col", class: t === "State" ? "" : "number"}, t)), h("td"))), h("tbody", {}, stored.map((c) => h("tr", {title: `${c.name}, ${timeText(c.create_time)}`},
+    h("td", {class: "number"}, numberText(c.step)), h("td", {}, stateBadge(c.state)), h("td", {class: "number"}, bytesText(c.bytes)), h("td", {class: "number"}, numberText(c.validation_loss)),
+    h("td", {class: "number"}, c.state === "COMMITTED" ? [pinButton(c, done), " ", h("a", {href: `#/new/${idOf(job.name)}@${c.step}`}, "Fork"), generates(job.spec) ? [" ", h("button", {type: "button", class: "plain", onclick: () => sampleFrom(c.name, `${titleOf(job)}, step ${numberText(c.step)}`)}, "Sample")] : null] : null)))))];
 }
 
 export function showJob(content, id) {
-  const name = `jobs/${id}`, failure = h("div"), head = h("div", {class: "bar"}), list = h("dl", {class: "facts"});
-  const why = h("div"), charts = h("div", {class: "charts"}), step = h("span", {class: "dim", role: "status"});
-  const curves = new Curves(charts, (s) => { step.textContent = s === null ? "" : `step ${numberText(s)}`; });
-  const log = new Log(name), events = new Events(name), checkpoints = h("tbody"), spec = h("pre", {class: "spec", tabindex: "0"});
-  let wait = JOB_MS, turns = 0, headKey = "", stored = [];
+  const name = `jobs/${id}`, failure = h("div"), head = h("div", {class: "bar"}), list = h("dl", {class: "facts"}), why = h("div"), progress = h("div", {class: "progress"});
+  const series = new JobSeries(name, POINTS), log = new Log(name), events = new Events(name), seconds = new RankSeconds(name);
+  const checkpoints = h("section", {class: "pane fit", "aria-label": "Checkpoints", tabindex: 0}), plan = h("section", {class: "pane fit", "aria-label": "Plan", tabindex: 0}), spec = h("section", {class: "pane fit", "aria-label": "Spec", tabindex: 0});
+  const panes = {log: log.element, events: events.element, checkpoints, plan, spec};
+  const fork = h("a", {class: "button", hidden: true});
+  let job = null, stored = [], marks = [], headKey = "", next = 0, planned = "";
+  const curves = new Curves(series, (step) => { log.follow(step === null ? null : series.timeOf(step)); if (step !== null) forkFrom(step); });
+  const choice = tabs("Details", [["log", "Log"], ["events", "Events"], ["checkpoints", "Checkpoints"], ["plan", "Plan"], ["spec", "Spec"]], "log", (key) => {
+    for (const [k, e] of Object.entries(panes)) e.hidden = k !== key;
+    if (key === "log") log.render();
+    if (key === "plan") showPlan();
+  });
+  curves.bar.insertBefore(fork, curves.status);
+  for (const [k, e] of Object.entries(panes)) e.hidden = k !== "log";
 
-  async function update() {
-    turns++;
+  // The newest checkpoint at or before the step under the cursor.
+  function forkFrom(step) {
+    const from = stored.filter((c) => c.state === "COMMITTED" && Number(c.step) <= step).sort((a, b) => Number(b.step) - Number(a.step))[0];
+    fork.hidden = !from;
+    if (!from) return;
+    fork.textContent = `Fork from step ${numberText(from.step)}`;
+    fork.href = `#/new/${id}@${from.step}`;
+  }
+
+  async function showPlan() {
+    if (planned === headKey) return;
+    planned = headKey;
+    if (!job.spec?.model) { plan.replaceChildren(h("p", {class: "empty"}, "A program has no plan: only models have one.")); return; }
+    plan.replaceChildren(h("p", {class: "dim"}, "An executor computes the plan…"));
     try {
-      const job = await call("JobService/GetJob", {name});
+      const answer = await call("JobService/ValidateJob", {spec: job.spec, wait_for_hosts: true});
+      plan.replaceChildren(...(answer.plan ? [h("h2", {}, "Planned and measured"), comparison(answer.plan, series.byName()), h("h2", {class: "group"}, "Plan"), ...planView(answer.plan)] : [message(answer.plan_reason || answer.problems[0] || "There is no plan.", true)]));
+    } catch (e) { plan.replaceChildren(message(failureText(e))); planned = ""; }
+  }
+
+  async function showHead() {
+    head.replaceChildren(h("h1", {}, titleOf(job)), h("span", {class: "dim"}, `job ${id}`), stateBadge(job.state), h("span", {class: "fill"}), h("a", {class: "button", href: `#/compare/${id}`}, "Compare"), h("a", {class: "button", href: `#/new/${id}`}, "New job like this"),
+      h("button", {type: "button", onclick: () => save()}, "Save as HTML"), ...jobButtons(job, () => update(true)));
+    document.title = `${titleOf(job)} · Trainyard`;
+    spec.replaceChildren(specView(await schemaLoad(), job.spec || {}));
+  }
+
+  function showProgress() {
+    const bar = meter(job), speed = series.speed(), left = (stepsOf(job) - Number(job.step)) / speed;
+    progress.hidden = !bar && !Number(job.step);
+    progress.replaceChildren(...[h("span", {}, h("strong", {}, numberText(job.step)), stepsOf(job) ? h("span", {class: "dim"}, ` of ${numberText(stepsOf(job))} steps`) : h("span", {class: "dim"}, " steps")), bar,
+      job.state === "RUNNING" && bar && Number.isFinite(left) ? h("span", {class: "dim"}, `ends in about ${durationText(left)}`) : null].filter(Boolean));
+  }
+
+  async function update(now) {
+    try {
+      job = await call("JobService/GetJob", {name});
+      body.hidden = false;
       const key = job.state + titleOf(job);
-      if (key !== headKey) {
-        headKey = key;
-        head.replaceChildren(h("h1", {}, titleOf(job)), h("span", {class: "dim"}, name), stateBadge(job.state), h("span", {class: "fill"}), ...jobButtons(job, update));
-        spec.textContent = JSON.stringify(job.spec, null, 2);
-        document.title = `${titleOf(job)} - Trainyard`;
-      }
+      if (key !== headKey) { headKey = key; await showHead(); }
       list.replaceChildren(...facts(job));
-      const waits = ["QUEUED", "STARTING", "RESTARTING"].includes(job.state);
-      why.replaceChildren(message(waits ? (await call("JobService/ExplainJob", {name})).summary : job.reason) || "");
+      why.replaceChildren(message(waits(job.state) ? (await call("JobService/ExplainJob", {name})).summary : job.reason, !ended(job.state) || job.state === "CANCELLED") || "");
       await events.update();
-      stored = (await call("CheckpointService/ListCheckpoints", {parent: name, page_size: 1000})).checkpoints;
-      checkpoints.replaceChildren(...stored.slice(0, 50).map((c) => checkpointRow(name, c, update)));
-      await curves.update(job, marksOf(job, stored, events.all));
+      stored = (await call("CheckpointService/ListCheckpoints", {parent: name, page_size: CHECKPOINTS})).checkpoints;
+      const focused = checkpoints.contains(document.activeElement) && document.activeElement !== checkpoints; // a button of the table would lose the focus
+      if (now === true || !focused) checkpoints.replaceChildren(...checkpointTable(job, stored.filter((c) => c.state !== "DELETED"), () => update(true)));
+      marks = marksOf(job, stored, events.all);
+      await seconds.update(job);
+      await series.update(job);
+      const placed = job.attempts[job.attempts.length - 1]?.placements || [], hosts = new Set(placed.map((p) => p.executor));
+      curves.update(marks, Object.fromEntries(placed.map((p) => [p.rank, hosts.size > 1 ? `rank ${p.rank}, ${p.hostname || idOf(p.executor)}` : `rank ${p.rank}`])));
+      nothing.hidden = series.all.size > 0;
+      curves.bar.hidden = series.all.size === 0;
+      nothing.replaceChildren(h("h2", {}, ended(job.state) ? "The job has no metrics" : "No metrics yet"), h("p", {}, job.spec?.program ? "A program reports them in one of the ways of docs/program.md." : "The curves begin with the first step."));
+      showProgress();
       await log.update();
-      wait = ended(job.state) ? ENDED_MS : JOB_MS;
+      next = ended(job.state) ? Date.now() + ENDED_MS : 0;
       failure.replaceChildren();
     } catch (e) {
       failure.replaceChildren(message(e.message));
@@ -152,22 +148,10 @@ export function showJob(content, id) {
     }
   }
 
-  const again = () => update().catch(() => {});
-  const bar = h("div", {class: "bar"},
-    h("label", {}, "Smoothing ", h("input", {type: "range", min: 0, max: 0.98, step: 0.02, value: 0, oninput: (e) => { curves.options = {...curves.options, smoothing: Number(e.target.value)}; again(); }})),
-    h("label", {}, h("input", {type: "checkbox", onchange: (e) => { curves.options = {...curves.options, log: e.target.checked}; again(); }}), " logarithmic"),
-    h("input", {type: "search", placeholder: "metric", "aria-label": "Filter metrics by name", oninput: (e) => { curves.query = e.target.value; again(); }}),
-    h("a", {href: `#/compare/${id}`}, "Compare"), h("a", {href: `#/new/${id}`}, "New job like this"), h("span", {class: "fill"}), step,
-    h("span", {class: "dim"}, "Lines: restart; dotted: checkpoint. Drag to zoom, double click to reset."));
-  content.append(failure, head, why, list, bar, charts, curves.more,
-    h("div", {class: "split"}, h("section", {class: "panel"}, h("h2", {}, "Log"), log.box), h("section", {class: "panel"}, h("h2", {}, "Events"), events.list)),
-    h("div", {class: "split"}, h("section", {class: "panel"}, h("h2", {}, "Spec"), spec),
-      h("section", {class: "panel"}, h("h2", {}, "Checkpoints"), h("div", {class: "scroll"}, h("table", {}, h("thead", {}, h("tr", {}, ["Step", "State", "Created"].map((t) => h("th", {scope: "col"}, t)), h("td"))), checkpoints)))));
-  let next = 0;
-  const end = poll(JOB_MS, async () => {
-    if (Date.now() < next) return;
-    await update();
-    next = Date.now() + (wait === JOB_MS ? 0 : wait);
-  });
-  return () => { end(); curves.close(); document.title = "Trainyard"; };
+  const save = () => download(`${titleOf(job)}-${id}.html`, jobPage(job, series, marks, log.all, events.all));
+  const nothing = h("div", {class: "panel empty", hidden: true});
+  const body = h("div", {hidden: true}, head, progress, why, list, seconds.element, h("div", {class: "job"}, h("div", {}, curves.bar, nothing, curves.element), h("section", {class: "panel side", "aria-label": "Details"}, choice, ...Object.values(panes))));
+  content.append(failure, body);
+  const end = poll(JOB_MS, async () => { if (Date.now() >= next) await update(); });
+  return () => { end(); curves.close(); log.close(); document.title = "Trainyard"; };
 }

@@ -1,15 +1,10 @@
 // A form for a message of the JSON Schema of job specs. It edits a plain object: a field that is left empty is not in
 // the object, and its default is shown as a placeholder.
-import {h} from "./text.js";
+import {h, prose} from "./text.js";
+import {resolve, choiceOf} from "./spec_view.js";
 
-// The node that a $ref names, with the description beside the $ref.
-function resolve(schema, node) {
-  if (!node.$ref) return node;
-  return {...schema.$defs[node.$ref.replace("#/$defs/", "")], description: node.description};
-}
-
-// A message that is one of several: {anyOf: [{enum: names}, {properties}]}. Returns the properties, or null.
-const choiceOf = (node) => node.anyOf && node.anyOf.length === 2 && node.anyOf[0].enum && node.anyOf[1].properties || null;
+// A message with more optional values than this hides them until the user asks.
+const SHOWN = 3, ROWS = 8;
 
 function defaultText(node) {
   if (node.default !== undefined) return String(node.default);
@@ -25,18 +20,23 @@ export class SpecForm {
 
   // into: the object that has the fields. path: of the message, for labels.
   fields(message, into, path) {
-    return h("div", {class: "fields"}, Object.entries(message.properties)
+    const required = message.required || [], rows = Object.entries(message.properties)
       .filter(([name]) => !name.endsWith("_auto")) // what the word `auto` sets
-      .map(([name, node]) => this.field(name, resolve(this.schema, node), into, path ? `${path}.${name}` : name, (message.required || []).includes(name))));
+      .map(([name, node]) => [name, resolve(this.schema, node)]);
+    const rare = path ? rows.filter(([name, node]) => !required.includes(name) && into[name] === undefined && !choiceOf(node) && !node.properties) : [];
+    const one = ([name, node]) => this.field(name, node, into, path ? `${path}.${name}` : name, required.includes(name));
+    if (rare.length <= SHOWN) return h("div", {class: "fields"}, rows.map(one));
+    return h("div", {class: "fields"}, rows.filter((row) => !rare.includes(row)).map(one),
+      h("details", {class: "more"}, h("summary", {}, `${rare.length} optional fields `, h("small", {}, `${rare.slice(0, 4).map(([name]) => name).join(", ")}…`)), rare.map(one)));
   }
 
   field(name, node, into, path, required) {
     const choice = choiceOf(node);
     if (choice) return this.choice(name, choice, into, path);
     if (node.properties) return this.message(name, node, into, path);
-    const id = `field-${this.next++}`, help = node.description ? h("small", {id: `${id}-help`, class: "dim"}, node.description) : null;
+    const id = `field-${this.next++}`, help = node.description ? h("small", {id: `${id}-help`, class: "dim"}, prose(node.description)) : null;
     const input = this.input(name, node, into, {id, "aria-describedby": help ? `${id}-help` : null, "data-path": path});
-    return h("div", {class: "field"}, h("label", {for: id}, name, required ? " *" : ""), input, help);
+    return h("div", {class: "field"}, h("label", {for: id, title: path}, name, required ? " *" : ""), input, help);
   }
 
   set(into, name, value) {
@@ -53,7 +53,7 @@ export class SpecForm {
         h("option", {value: ""}, empty), names.map((v) => h("option", {value: v, selected: present !== undefined && String(present) === v}, v)));
     }
     if (node.type === "array")
-      return h("textarea", {...attributes, rows: 2, placeholder: "one in each line", oninput: (e) => this.set(into, name, this.lines(e.target.value, node.items))}, (present || []).join("\n"));
+      return h("textarea", {...attributes, rows: Math.min(ROWS, Math.max(2, (present || []).length)), placeholder: "one in each line", oninput: (e) => this.set(into, name, this.lines(e.target.value, node.items))}, (present || []).join("\n"));
     if (node.type === "object")
       return h("textarea", {...attributes, rows: 2, placeholder: "name: value, one in each line", oninput: (e) => this.set(into, name, this.pairs(e.target.value))},
         Object.entries(present || {}).map(([k, v]) => `${k}: ${v}`).join("\n"));
@@ -104,7 +104,7 @@ export class SpecForm {
     }}, h("option", {value: ""}, "not given"), Object.keys(members).map((m) => h("option", {value: m, selected: m === chosen}, m)));
     show(chosen);
     return h("fieldset", {}, h("legend", {}, name), h("div", {class: "field"}, h("label", {for: id}, "kind"), select,
-      members[chosen]?.description ? h("small", {class: "dim"}, members[chosen].description) : null), body);
+      members[chosen]?.description ? h("small", {class: "dim"}, prose(members[chosen].description)) : null), body);
   }
 
   // A message that is not given stays closed, and is not in the spec.
@@ -115,10 +115,10 @@ export class SpecForm {
       if (!body.firstChild) body.append(this.fields(node, into[name], path));
       this.changed();
     };
-    const details = h("details", {"data-path": path, ontoggle: () => {
+    const details = h("details", {"data-message": path, ontoggle: () => {
       if (details.open) open();
       else if (Object.keys(into[name] || {}).length === 0) { delete into[name]; this.changed(); }
-    }}, h("summary", {}, name), node.description ? h("small", {class: "dim"}, node.description) : null, body);
+    }}, h("summary", {}, name, node.description ? h("small", {}, prose(node.description)) : null), body);
     if (into[name] !== undefined) details.open = true;
     return details;
   }

@@ -1,6 +1,6 @@
 # cmake -DDIR=<web/page> -DSCHEMA=<spec.schema.json> -DOUT=<file.c> -P embed.cmake: writes the files of the page, and the
 # JSON Schema of job specs beside them, as C arrays.
-file(GLOB files RELATIVE ${DIR} ${DIR}/*.html ${DIR}/*.css ${DIR}/*.js ${DIR}/*.svg ${DIR}/uplot/*.js ${DIR}/uplot/*.css)
+file(GLOB files RELATIVE ${DIR} ${DIR}/*.html ${DIR}/*.css ${DIR}/*.js ${DIR}/*.svg)
 list(SORT files)
 list(APPEND files spec.schema.json)
 set(types_html "text/html; charset=utf-8")

@@ -13,6 +13,7 @@
 #include <trainyard/v1/log.pb-c.h>
 #include <trainyard/v1/metric.pb-c.h>
 #include <trainyard/v1/queue.pb-c.h>
+#include <trainyard/v1/sweep.pb-c.h>
 
 enum {
     STREAM_BYTES = 1 << 20, /* of text: then a stream is left */
@@ -29,6 +30,7 @@ static const struct row rows[] = {
     { "JobService/GetJob", &trainyard__v1__job_service__descriptor, false },
     { "JobService/ListEvents", &trainyard__v1__job_service__descriptor, false },
     { "JobService/ExplainJob", &trainyard__v1__job_service__descriptor, false },
+    { "JobService/GetRankSeconds", &trainyard__v1__job_service__descriptor, false },
     { "JobService/ValidateJob", &trainyard__v1__job_service__descriptor, false },
     { "JobService/CreateJob", &trainyard__v1__job_service__descriptor, false },
     { "JobService/CancelJob", &trainyard__v1__job_service__descriptor, false },
@@ -38,10 +40,15 @@ static const struct row rows[] = {
     { "MetricService/QueryMetrics", &trainyard__v1__metric_service__descriptor, false },
     { "CheckpointService/ListCheckpoints", &trainyard__v1__checkpoint_service__descriptor, false },
     { "CheckpointService/PinCheckpoint", &trainyard__v1__checkpoint_service__descriptor, false },
+    { "CheckpointService/Sample", &trainyard__v1__checkpoint_service__descriptor, true },
     { "ExecutorService/ListExecutors", &trainyard__v1__executor_service__descriptor, false },
     { "ExecutorService/DrainExecutor", &trainyard__v1__executor_service__descriptor, false },
     { "ExecutorService/UndrainExecutor", &trainyard__v1__executor_service__descriptor, false },
     { "QueueService/ListQueues", &trainyard__v1__queue_service__descriptor, false },
+    { "SweepService/GetSweep", &trainyard__v1__sweep_service__descriptor, false },
+    { "SweepService/ListSweeps", &trainyard__v1__sweep_service__descriptor, false },
+    { "SweepService/ListTrials", &trainyard__v1__sweep_service__descriptor, false },
+    { "SweepService/CancelSweep", &trainyard__v1__sweep_service__descriptor, false },
     { "LogService/TailLogs", &trainyard__v1__log_service__descriptor, true },
 };
 
@@ -97,7 +104,8 @@ static status_t stream(struct rpc_channel *channel, const struct row *row, const
     TRY(rpc_stream_open(channel, row->service, method, request, STREAM_MS, &s, e));
     TRY(bytes_printf(ret, e, "{\"messages\":["));
     const ProtobufCMessage *message = NULL;
-    for (bool first = true; ret->len < STREAM_BYTES; first = false) {
+    const size_t begin = ret->len;
+    for (bool first = true; ret->len - begin < STREAM_BYTES; first = false) {
         status_t st = rpc_stream_next(s, &message, e);
         if (st != ST_OK) {
             snprintf(reason, RPC_REASON_BYTES, "%s", rpc_stream_reason(s));
@@ -127,14 +135,41 @@ static status_t call_make(struct rpc_channel *channel, const char *call, const c
     return st;
 }
 
-unsigned gateway_call(struct rpc_channel *channel, const char *call, const char *request, size_t n, struct bytes *ret) {
+static status_t calls_make(struct rpc_channel *channel, const char *call, const char *requests, size_t n,
+                           char reason[RPC_REASON_BYTES], struct bytes *ret, struct err *e) {
+    const char *at = requests, *end = requests + n;
+    for (int i = 0; at < end; i++) {
+        const char *newline = memchr(at, '\n', (size_t)(end - at)), *line_end = newline ? newline : end;
+        if (i == GATEWAY_LINES)
+            return err_set(e, ST_INVALID_ARGUMENT, "a call of the page has more than %d requests", GATEWAY_LINES);
+        TRY(bytes_append(ret, i == 0 ? "[" : ",", 1, e));
+        TRY(call_make(channel, call, at, (size_t)(line_end - at), reason, ret, e));
+        at = newline ? newline + 1 : end;
+    }
+    return bytes_printf(ret, e, "%s]", ret->len ? "" : "[");
+}
+
+typedef status_t maker(struct rpc_channel *channel, const char *call, const char *request, size_t n,
+                       char reason[RPC_REASON_BYTES], struct bytes *ret, struct err *e);
+
+static unsigned answer(maker *make, struct rpc_channel *channel, const char *call, const char *request, size_t n,
+                       struct bytes *ret) {
     char reason[RPC_REASON_BYTES] = "";
     struct err why = { "" };
-    status_t st = call_make(channel, call, request, n, reason, ret, &why);
+    status_t st = make(channel, call, request, n, reason, ret, &why);
     if (st != ST_OK) {
         bytes_clear(ret);
         if (failure_print(st, reason, &why, ret, NULL) != ST_OK)
             bytes_clear(ret);
     }
     return http_status(st);
+}
+
+unsigned gateway_call(struct rpc_channel *channel, const char *call, const char *request, size_t n, struct bytes *ret) {
+    return answer(call_make, channel, call, request, n, ret);
+}
+
+unsigned gateway_call_lines(struct rpc_channel *channel, const char *call, const char *requests, size_t n,
+                            struct bytes *ret) {
+    return answer(calls_make, channel, call, requests, n, ret);
 }

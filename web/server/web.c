@@ -4,27 +4,28 @@
  * the body, which are collected; at last with none, which answers. Files are answered from the program's memory. */
 #include "web/server/web.h"
 
+#include "api/http/listener.h"
+#include "api/rpc/bearer.h"
 #include "base/alloc.h"
 #include "web/server/files.h"
 #include "web/server/gateway.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
-#include <microhttpd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 
-enum { IDLE_TIMEOUT_S = 15, BACKLOG = 64 };
+enum { IDLE_TIMEOUT_S = 15 };
 
 #define CALLS      "/api/"
 #define KEY_HEADER "X-Trainyard-Key"
 
 struct web {
-    struct MHD_Daemon *daemon;
+    struct http_listener listener;
     struct rpc_channel *channel;
-    int port;
+    bool tokens;
+    char address[LISTEN_ADDRESS_BYTES + 8]; /* with http:// or https:// */
     char key[WEB_KEY_DIGITS + 1];
 };
 
@@ -63,15 +64,17 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned c
                   "text/plain; charset=utf-8", "no-store");
 }
 
-static enum MHD_Result answer_refused(struct MHD_Connection *connection, unsigned code) {
+static enum MHD_Result answer_refused(const struct web *w, struct MHD_Connection *connection, unsigned code) {
     switch (code) {
     case MHD_HTTP_CONTENT_TOO_LARGE: return answer_text(connection, code, "the request is too large\n");
     case MHD_HTTP_METHOD_NOT_ALLOWED: return answer_text(connection, code, "this path has no such method\n");
     case MHD_HTTP_MISDIRECTED_REQUEST: return answer_text(connection, code, "this server has another name\n");
     default:
-        return answer_text(connection, code,
-                           "This page belongs to the user who started it. Open the address that `trainyard dashboard` "
-                           "has printed.\n");
+        return answer_text(
+            connection, code,
+            w->tokens ? "this request comes from another site, or a proxy does not pass on the Host header\n"
+                      : "This page belongs to the user who started it. Open the address that `trainyard dashboard` "
+                        "has printed.\n");
     }
 }
 
@@ -93,16 +96,59 @@ static enum MHD_Result answer_file(struct MHD_Connection *connection, const char
     return answer_text(connection, MHD_HTTP_NOT_FOUND, "there is no such page\n");
 }
 
+/* NULL: the call has no token. A copy, because a channel takes text. */
+static char *token_of(struct MHD_Connection *connection) {
+    const uint8_t *token;
+    size_t n;
+    const char *header = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
+    if (!header || !bearer_read((const uint8_t *)header, strlen(header), &token, &n))
+        return NULL;
+    char *ret = alloc_zeroed(n + 1, 1);
+    memcpy(ret, token, n);
+    return ret;
+}
+
+/* One request, or by its type several. */
+static unsigned call_on(struct rpc_channel *channel, struct MHD_Connection *connection, const char *call,
+                        const struct request *request, struct bytes *ret) {
+    const char *type = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_CONTENT_TYPE);
+    const bool lines = type && strcmp(type, "application/x-ndjson") == 0;
+    return (lines ? gateway_call_lines : gateway_call)(channel, call, request->body.data ? request->body.data : "",
+                                                       request->body.len, ret);
+}
+
+/* A call with the caller's own token. */
+static unsigned call_as(const struct web *w, struct MHD_Connection *connection, const char *call,
+                        const struct request *request, struct bytes *ret) {
+    static const char none[] =
+        "{\"status\":\"UNAUTHENTICATED\",\"message\":\"The page needs a token.\",\"reason\":\"\"}";
+    CLEANUP(rpc_channel_closep) struct rpc_channel *channel = NULL;
+    char *token = token_of(connection);
+    const bool given = token && rpc_channel_as(w->channel, token, &channel, NULL) == ST_OK;
+    if (token)
+        explicit_bzero(token, strlen(token));
+    free(token);
+    if (given)
+        return call_on(channel, connection, call, request, ret);
+    status_ignore(bytes_append(ret, none, sizeof none - 1, NULL));
+    return MHD_HTTP_UNAUTHORIZED;
+}
+
 static enum MHD_Result answer_call(const struct web *w, struct MHD_Connection *connection, const char *call,
                                    const struct request *request) {
     struct bytes body;
     bytes_init(&body, GATEWAY_ANSWER_BYTES);
-    const unsigned code = gateway_call(w->channel, call, request->body.data ? request->body.data : "",
-                                       request->body.len, &body);
+    const unsigned code = w->tokens ? call_as(w, connection, call, request, &body)
+                                    : call_on(w->channel, connection, call, request, &body);
     const size_t n = body.len;
     struct MHD_Response *r = n ? MHD_create_response_from_buffer(n, bytes_take(&body), MHD_RESPMEM_MUST_FREE)
                                : MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);
     bytes_done(&body);
+    if (r && w->tokens && code == MHD_HTTP_UNAUTHORIZED &&
+        MHD_add_response_header(r, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer") != MHD_YES) {
+        MHD_destroy_response(r);
+        return MHD_NO;
+    }
     return answer(connection, code, r, "application/json", "no-store");
 }
 
@@ -120,11 +166,22 @@ static bool names_this_server(const struct web *w, const char *host, const char 
     static const char *const names[] = { "127.0.0.1", "localhost" };
     char own[64];
     for (size_t i = 0; host && i < 2; i++) {
-        snprintf(own, sizeof own, "%s%s:%d", scheme, names[i], w->port);
+        snprintf(own, sizeof own, "%s%s:%d", scheme, names[i], w->listener.port);
         if (strcmp(host, own) == 0)
             return true;
     }
     return false;
+}
+
+/* Whether the page that asks is one of this server. Programs other than browsers send no Origin. A proxy in front of
+ * the server may have another scheme, and passes on the Host of its own address. */
+static bool is_own_page(const struct web *w, const char *origin, const char *host) {
+    const char *name = origin ? strstr(origin, "://") : NULL;
+    if (!origin)
+        return true;
+    if (!w->tokens)
+        return names_this_server(w, origin, "http://");
+    return name && host && strcmp(name + strlen("://"), host) == 0;
 }
 
 /* 0: the request may be answered. */
@@ -133,16 +190,16 @@ static unsigned refusal(const struct web *w, struct MHD_Connection *connection, 
     const char *origin = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "Origin");
     const char *key = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, KEY_HEADER);
     const bool posts = strcmp(method, "POST") == 0, calls = strncmp(path, CALLS, strlen(CALLS)) == 0;
-    if (!names_this_server(w, host, ""))
+    if (!w->tokens && !names_this_server(w, host, ""))
         return MHD_HTTP_MISDIRECTED_REQUEST;
-    if ((calls && !(key && equals_key(w, key))) || (origin && !names_this_server(w, origin, "http://")))
+    if ((calls && !w->tokens && !(key && equals_key(w, key))) || !is_own_page(w, origin, host))
         return MHD_HTTP_FORBIDDEN;
     if (posts != calls || (!posts && strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0))
         return MHD_HTTP_METHOD_NOT_ALLOWED;
     return 0;
 }
 
-/* ---- libmicrohttpd ---- */
+/* ---- requests ---- */
 
 static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const char *path, const char *method,
                              const char *version, const char *body, size_t *n_body, void **state) {
@@ -162,7 +219,7 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const
         return MHD_YES;
     }
     if (r->refused)
-        return answer_refused(connection, r->refused);
+        return answer_refused(w, connection, r->refused);
     if (strncmp(path, CALLS, strlen(CALLS)) == 0)
         return answer_call(w, connection, path + strlen(CALLS), r);
     return answer_file(connection, path);
@@ -178,26 +235,6 @@ static void request_ended(void *ctx, struct MHD_Connection *connection, void **s
     *state = NULL;
 }
 
-static status_t listen_on(int port, int *ret_fd, int *ret_port, struct err *e) {
-    struct sockaddr_in at = { .sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)port),
-                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    socklen_t n = sizeof at;
-    CLEANUP(closep) int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd < 0)
-        return err_errno(e, "open a socket for the page");
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){ 1 }, sizeof(int));
-    if (bind(fd, (struct sockaddr *)&at, n) < 0 || listen(fd, BACKLOG) < 0)
-        return errno == EADDRINUSE
-                   ? err_set(e, ST_ALREADY_EXISTS,
-                             "port %d is in use by another program: choose another one with --port, or 0 for any", port)
-                   : err_errno(e, "listen on port %d", port);
-    getsockname(fd, (struct sockaddr *)&at, &n);
-    *ret_port = ntohs(at.sin_port);
-    *ret_fd = take_fd(&fd);
-    return ST_OK;
-}
-
 static status_t key_make(char ret[WEB_KEY_DIGITS + 1], struct err *e) {
     unsigned char random[WEB_KEY_DIGITS / 2];
     if (getrandom(random, sizeof random, 0) != sizeof random)
@@ -208,29 +245,36 @@ static status_t key_make(char ret[WEB_KEY_DIGITS + 1], struct err *e) {
 }
 
 struct web *web_close(struct web *w) {
-    if (w && w->daemon)
-        MHD_stop_daemon(w->daemon); /* also closes the socket */
+    if (w)
+        http_listener_close(&w->listener);
     free(w);
     return NULL;
 }
 
-status_t web_open(int port, struct rpc_channel *channel, struct web **ret, struct err *e) {
+status_t web_open(const struct web_config *config, struct web **ret, struct err *e) {
     CLEANUP(web_closep) struct web *w = alloc_zeroed(1, sizeof *w);
-    CLEANUP(closep) int fd = -1;
-    w->channel = channel;
+    w->channel = config->channel;
+    w->tokens = config->tokens;
     TRY(key_make(w->key, e));
-    TRY(listen_on(port, &fd, &w->port, e));
-    w->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL, 0,
-                                 NULL, NULL, serve, w, MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_CONNECTION_LIMIT,
-                                 WEB_CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT, IDLE_TIMEOUT_S,
-                                 MHD_OPTION_NOTIFY_COMPLETED, request_ended, NULL, MHD_OPTION_END);
-    if (!w->daemon)
-        return err_set(e, ST_INTERNAL, "libmicrohttpd does not start on port %d", w->port);
-    take_fd(&fd);
+    const struct http_listener_config listener = {
+        .address = config->address,
+        .connections = WEB_CONNECTIONS,
+        .per_host = WEB_CONNECTIONS_PER_HOST,
+        .idle_s = IDLE_TIMEOUT_S,
+        .cert = config->tls.cert,
+        .key = config->tls.key,
+        .tokens = config->tokens,
+        .page = "the page needs TLS there, --tls-cert and --tls-key",
+        .serve = serve,
+        .ended = request_ended,
+        .ctx = w,
+    };
+    TRY(http_listener_open(&listener, &w->listener, e));
+    snprintf(w->address, sizeof w->address, "%s://%s", w->listener.local ? "http" : "https", w->listener.address);
     *ret = take_ptr(&w);
     return ST_OK;
 }
 
-int web_port(const struct web *w) { return w->port; }
+const char *web_address(const struct web *w) { return w->address; }
 
 const char *web_key(const struct web *w) { return w->key; }
