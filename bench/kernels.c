@@ -95,6 +95,12 @@ static status_t gelu_bias_backward(struct bench *x, struct err *e) {
     return x->k->linear_backward_bias(x->k, x->rows1, x->b, x->pre, &x->d, false, x->workspace, e);
 }
 static status_t gelu_forward(struct bench *x, struct err *e) { return x->k->gelu_forward(x->k, x->y, x->a, x->n, e); }
+static status_t gelu_erf_forward(struct bench *x, struct err *e) {
+    return x->k->gelu_erf_forward(x->k, x->y, x->a, x->n, e);
+}
+static status_t gelu_erf_backward(struct bench *x, struct err *e) {
+    return x->k->gelu_erf_backward(x->k, x->y, x->b, x->a, x->n, e);
+}
 static status_t layernorm_forward(struct bench *x, struct err *e) {
     return x->k->layernorm_forward(x->k, x->y, NULL, x->rows1, x->rows2, x->a, NULL, x->w, x->w, x->rows, x->m.width,
                                    1e-5f, e);
@@ -346,6 +352,8 @@ static void run_model(const struct kernels *k, const struct model *m, const stru
     report(&x, "swiglu backward (not in the sum)", swiglu_backward, 0, 0, 10 * matrix, most, &beside);
     x.n = WIDE * x.rows * C;
     report(&x, "gelu forward", gelu_forward, m->layers, 0, 2 * WIDE * matrix, most, &sum);
+    report(&x, "gelu by erf forward (not in the sum)", gelu_erf_forward, 0, 0, 2 * WIDE * matrix, most, &beside);
+    report(&x, "gelu by erf backward (nor)", gelu_erf_backward, 0, 0, 3 * WIDE * matrix, most, &beside);
     x.n = parameters;
     report(&x, "sum of squares", sum_squares, 1, 0, 4.0 * (double)parameters, most, &sum);
     report(&x, "adamw", adamw, 1, 0, (28.0 + (element == 4 ? 0 : element)) * (double)parameters, most, &sum);

@@ -11,7 +11,7 @@ import time
 
 import shapes
 from report import report
-from service_fixture import Service
+from service_fixture import DATA_ROOTS, Service
 
 LAYOUTS = {
     "1 rank": {"data": 1},
@@ -138,7 +138,8 @@ def main():
     (directory / "service").mkdir()
     asked = os.environ.get("TRAINYARD_LEARN", "text,shapes,unrolled").split(",")
     shapes.main(directory / "shapes", 1000)
-    service = Service(directory / "service").start()
+    text = os.environ.get("TRAINYARD_TEXT")
+    service = Service(directory / "service", roots=[*DATA_ROOTS, *([pathlib.Path(text).resolve().parent] if text else [])]).start()
     try:
         if "text" in asked:
             learn_text(service)

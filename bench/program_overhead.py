@@ -41,7 +41,7 @@ def run(service, command, ranks=1, launcher="ranks", **more):
     """The ended job and its lines of stdout."""
     job = service.submit({"name": "overhead", "parallel": {"data": ranks}, **more,
                           "program": {"command": list(map(str, command)), "launcher": launcher,
-                                      "environment": {"HOME": str(service.directory)}}})
+                                      "environment": {"HOME": str(service.files)}}})
     service.wait_end(job)
     return job, [line["text"] for line in service.json("logs", job)["lines"] if line["stream"] == "stdout"]
 
