@@ -250,8 +250,13 @@ class Service:
             watch.close()
 
     def wait_end(self, job, state="SUCCEEDED", timeout_s=120):
-        done = subprocess.run([BIN / "trainyard", "watch", job], env=self.environment(), text=True,
-                              capture_output=True, timeout=timeout_s * PATIENCE)
+        """Waits for a controller that starts again longer than `watch` does before its first update, as `json` does."""
+        end = time.monotonic() + timeout_s * PATIENCE
+        while True:
+            done = subprocess.run([BIN / "trainyard", "watch", job], env=self.environment(), text=True,
+                                  capture_output=True, timeout=timeout_s * PATIENCE)
+            if done.returncode != 5 or time.monotonic() > end:
+                break
         ended = self.json("get", job)
         assert ended["state"] == state, f"{ended['state']}: {ended.get('reason')}\n{done.stderr[-2000:]}\n{self.tail()}"
         return ended

@@ -50,7 +50,8 @@ FIELDS = {
     "model.mlp.hidden": [[24, 24, 24, 24], [16]], "model.mlp.classes": [5], "model.mlp.dropout": [0.1],
     "model.unrolled.channels": [6], "model.unrolled.layers": [2], "model.unrolled.shared_weights": [True],
     "data.text.tokenizer": ["char", "byte", f"file://{ROOT}/tests/engine/tokenizers/gpt2.json"],
-    "data.text.validation_fraction": [0, 0.2],
+    "data.text.validation_fraction": [0, 0.2], "data.text.validation": [[f"{DATA}/text.txt"]],
+    "data.text.separator": ["\n\n"],
     "data.tokens.validation": [[f"{DATA}/validation.bin"]], "data.tokens.tokenizer": ["byte"],
     "data.tokens.token_bytes": [2],
     "data.images.validation": [f"{DATA}/validation"], "data.images.size": [16, 24], "data.images.channels": [1, 3],
@@ -88,7 +89,7 @@ FIELDS = {
     "train.clip_norm": [0, 0.5], "train.clip_value": [0.01],
     "train.precision": ["fp32", "bf16", "fp16"],
     "train.loss_scale.initial": [1024], "train.loss_scale.growth_interval": [2],
-    "train.ema.decay": [0.9], "train.skip_spikes.z_score": [1], "train.skip_spikes.window": [2],
+    "train.ema.decay": [0.9], "train.ema.evaluate": [False], "train.skip_spikes.z_score": [1], "train.skip_spikes.window": [2], "train.max_not_finite": [0],
     "train.profile.from": [1], "train.profile.to": [2],
     "train.inspect.gradients_every": [1], "train.seed": [0, 1337, -1], "train.numerics": ["reproducible", "strict"],
     "train.eval.every": [2], "train.eval.batches": [1, 3],
@@ -97,12 +98,15 @@ FIELDS = {
 SLOW = {"model.resnet.layers"}  # given only where it is the field that is looked at
 FIXED = {
     "model.resnet.width": "always given: the default trains for seconds",
+    "data.text.format": "the drawn text is a plain file; e2e/test_documents.py compares the bits of all formats",
+    "data.text.document": "follows the format",
     "train.micro_batch_auto": "`micro_batch: auto` is the wish that the layout and the memory choose the micro-batch",
     "train.recompute": "changes between the runs of a spec, as parallel.* does",
     "checkpoint.keep_last": "only a service reads it", "checkpoint.keep_best": "only a service reads it",
     "checkpoint.directory": "the campaign reads the weights from a folder of its own",
     "resources.accelerator": "another device is another machine",
     "resources.memory_bytes": "only refuses, and chooses what auto leaves open",
+    "resources.cores": "limits the threads, which change between the runs of a spec",
     "retry.max_restarts": "only a service reads it", "queue": "only a service reads it",
     "priority": "only a service reads it",
     "labels": "only a service reads it",
@@ -111,12 +115,13 @@ FIXED = {
 
 
 def optional_fields():
-    """Of docs/spec.md: the fields that have a default, but for the layout's and a program's."""
+    """Of docs/spec.md: the fields that have a default, but for the layout's, a program's and those of stores, which say
+    where a host finds data (e2e/test_data_stores.py compares the bits)."""
     fields = re.search(r"^## Fields$(.*?)^## ", (ROOT / "docs/spec.md").read_text(), re.M | re.S)[1]
     rows = re.findall(r"^\| `([a-z0-9_.]+)` \| ([^|]*) \|", fields, re.M)
     optional = {name for name, default in rows if not default.startswith("required")}
     whole = {"train.optimizer", "train.learning_rate_schedule"}  # their members are listed
-    return {name for name in optional if not name.startswith(("parallel.", "program."))} - whole
+    return {name for name in optional if not name.startswith(("parallel.", "program.", "stores"))} - whole
 
 
 # --- a spec ---
@@ -190,6 +195,8 @@ def complete(spec, draw):
     idx = spec["data"].get("idx", {})
     if "validation_images" in idx or "validation_labels" in idx:
         idx.update(validation_images=f"{DATA}/images.idx", validation_labels=f"{DATA}/labels.idx")
+    if get(spec, "data.text.validation"):
+        spec["data"]["text"].pop("validation_fraction", None)
     model = spec["model"][family(spec)]
     if "tokens" in spec["data"] and "tokenizer" not in spec["data"]["tokens"]:
         model["vocabulary"] = 300

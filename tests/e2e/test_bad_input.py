@@ -130,7 +130,7 @@ def test_states_are_taken_in_any_case_and_all_are_listed(shared_service):
 
 
 def test_the_address_of_up_is_told_and_may_be_given_as_its_file(shared_service, tmp_path):
-    assert f"export TRAINYARD_CONTROLLER={shared_service.address}\n" in shared_service.tail()
+    assert f"Commands find the service after:\nexport TRAINYARD_CONTROLLER={shared_service.address}\n" in shared_service.tail()
     assert shared_service.cli("list", "--controller", shared_service.directory / "address").returncode == 0
     said = shared_service.cli("list", "--controller", tmp_path / "nothing", status=5).stderr
     assert f"'{tmp_path}/nothing' contains no address of a controller" in said

@@ -1,7 +1,7 @@
 """`trainyard completion`: what real shells offer when the user presses the tab key."""
 
+import json
 import os
-import pty
 import re
 import select
 import shutil
@@ -12,6 +12,7 @@ import time
 import pytest
 
 from service_fixture import BIN, PATIENCE
+from terminals import fork_terminal
 
 
 def offered(service, *words):
@@ -29,6 +30,9 @@ def test_commands_options_and_values_are_offered(shared_service):
     assert offered(shared_service, "token", "") == ["create", "list", "revoke"]
     assert offered(shared_service, "token", "create", "") == []
     assert offered(shared_service, "checkpoint", "p") == ["pin"]
+    assert offered(shared_service, "list", "--sort", "st") == ["started", "state"]
+    assert offered(shared_service, "list", "--columns", "job,st") == ["job,state", "job,step", "job,steps", "job,started"]
+    assert offered(shared_service, "token", "list", "") == offered(shared_service, "token", "revoke", "") == []
     assert offered(shared_service, "submit", "") == offered(shared_service, "up", "--dir", "") == [":files"]
     assert offered(shared_service, "nothing", "") == []
 
@@ -38,12 +42,47 @@ def test_fields_of_a_spec_are_offered_level_by_level(shared_service):
     assert "train.optimizer.adamw.lr=" in offered(shared_service, "submit", "--set", "train.optimizer.adamw.")
     assert offered(shared_service, "submit", "--set", "train.nothing.") == []
     assert offered(shared_service, "submit", "--set", "name.") == []
+    assert offered(shared_service, "submit", "--set", "train.precision=") == [f"train.precision={p}" for p in ("fp32", "bf16", "fp16")]
+    assert offered(shared_service, "submit", "--set", "train.precision=b") == ["train.precision=bf16"]
+    assert offered(shared_service, "submit", "--set", "train.nothing=b") == offered(shared_service, "submit", "--set", "train.seed=") == []
+    help_texts = shared_service.cli("complete", "submit", "--set", "queu").stdout
+    assert help_texts == "queue=\tthe queue that the job waits in\n"
+
+
+def test_fields_of_a_sweep_and_of_its_job_are_offered(shared_service):
+    def of_sweep(path):
+        return offered(shared_service, "sweep", "create", "sweep.yaml", "--set", path)
+    assert of_sweep("s") == ["search."] and of_sweep("search.") == [f"search.{kind}." for kind in ("grid", "random", "asha")]
+    assert "search.asha.min_steps=" in of_sweep("search.asha.") and of_sweep("go") == ["goal="]
+    assert of_sweep("goal=") == ["goal=minimize", "goal=maximize"] and of_sweep("goal=ma") == ["goal=maximize"]
+    assert of_sweep("j") == ["job."] and of_sweep("job.train.op") == ["job.train.optimizer."]
+    assert of_sweep("job.train.precision=b") == ["job.train.precision=bf16"]
+    assert of_sweep("spec") == of_sweep("train.op") == of_sweep("nothing.") == []
+
+
+def test_sweeps_of_the_controller_are_offered(shared_service, tmp_path):
+    path = tmp_path / "sweep.json"
+    for name in ("many-rates", "many-seeds"):
+        path.write_text(json.dumps({"name": name, "job": {"program": {"command": ["true"]}}, "parameters": {
+            "program.environment.N": {"choices": ["1"]}}}))
+        shared_service.cli("sweep", "create", path, "--wait-for-hosts")
+    for verb in ("get", "watch", "cancel", "delete"):
+        assert offered(shared_service, "sweep", verb, "many-") == ["many-seeds", "many-rates"]
+    assert offered(shared_service, "sweep", "get", "many-r") == ["many-rates"]
+    assert re.fullmatch("many-rates\t(RUNNING|SUCCEEDED|FAILED)\n", shared_service.cli("complete", "sweep", "get", "many-r").stdout)
+    assert offered(shared_service, "sweep", "list", "many-") == offered(shared_service, "sweep", "get", "many-rates", "") == []
+    assert offered(shared_service, "sweep", "create", "") == [":files"]
+    assert offered(shared_service, "sweep", "w") == ["watch"]
 
 
 def test_jobs_and_executors_of_the_controller_are_offered(shared_service, tiny):
     job = shared_service.submit(tiny(steps=1))
     assert job in offered(shared_service, "watch", "")
     assert job in offered(shared_service, "submit", "--fork", job)
+    assert "tiny" not in offered(shared_service, "watch", "") and offered(shared_service, "watch", "ti")[0] == "tiny"
+    labelled = shared_service.submit({"name": "labelled", "labels": {"shade": "blue"}, "program": {"command": ["true"]}})
+    assert offered(shared_service, "cancel", "-l", "sha") == ["shade=blue"]
+    assert labelled in offered(shared_service, "cancel", job, "")
     executors = [e["name"].partition("/")[2] for e in shared_service.json("executors")["executors"]]
     assert set(executors) <= set(offered(shared_service, "drain", ""))
 
@@ -63,7 +102,7 @@ def typed(service, shell, arguments, script, keys, expected):
     """The screen of an interactive shell after `keys`, when it shows `expected`."""
     environment = {**service.environment(), "PATH": f"{BIN}:{os.environ['PATH']}", "TERM": "dumb", "HOME": str(service.directory),
                    "PS1": "$ "}
-    pid, terminal = pty.fork()
+    pid, terminal = fork_terminal()
     if pid == 0:
         os.execvpe(shell, [shell, *arguments], environment)
     screen = ""
@@ -86,13 +125,17 @@ def typed(service, shell, arguments, script, keys, expected):
 
 
 @pytest.mark.parametrize("keys, expected", [("trainyard subm\t", "trainyard submit "), ("trainyard submit --set train.opt\t", r"train\.optimizer\."),
-                                            ("trainyard list --state PAUSI\t", "PAUSING "), ("trainyard submit /etc/hostna\t", "/etc/hostname ")])
+                                            ("trainyard list --state PAUSI\t", "PAUSING "), ("trainyard submit /etc/hostna\t", "/etc/hostname "),
+                                            ("trainyard submit --set train.precision=b\t", "train.precision=bf16 "),
+                                            ("trainyard submit --set train.precisio\tb\t", "train.precision=bf16 "),
+                                            ("trainyard sweep create x --set goal=ma\t", "goal=maximize ")])
 def test_bash_completes_words(shared_service, keys, expected):
     typed(shared_service, "bash", ["--norc", "-i"], "source <(trainyard completion bash)", keys, expected)
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh on this machine")
-@pytest.mark.parametrize("keys, expected", [("trainyard subm\t", "trainyard submit "), ("trainyard list --state PAUSI\t", "PAUSING ")])
+@pytest.mark.parametrize("keys, expected", [("trainyard subm\t", "trainyard submit "), ("trainyard list --state PAUSI\t", "PAUSING "),
+                                            ("trainyard sweep create x --set goal=ma\t", "goal=maximize ")])
 def test_zsh_completes_words(shared_service, keys, expected):
     typed(shared_service, "zsh", ["-f", "-i"], "autoload -Uz compinit; compinit -u; source <(trainyard completion zsh)", keys, expected)
 
@@ -101,6 +144,7 @@ def test_zsh_completes_words(shared_service, keys, expected):
 def test_fish_completes_words(shared_service, tmp_path):
     script = shared_service.cli("completion", "fish").stdout
     environment = {**shared_service.environment(), "PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    done = subprocess.run(["fish", "-c", script + "complete -C 'trainyard subm'; complete -C 'trainyard list --state PAUSI'"], env=environment,
+    done = subprocess.run(["fish", "-c", script + "complete -C 'trainyard subm'; complete -C 'trainyard list --state PAUSI'; "
+                           "complete -C 'trainyard sweep create x --set goal=ma'"], env=environment,
                           capture_output=True, text=True, timeout=60 * PATIENCE)
-    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["submit", "PAUSING"], done.stderr
+    assert [line.partition("\t")[0] for line in done.stdout.splitlines()] == ["submit", "PAUSING", "goal=maximize"], done.stderr

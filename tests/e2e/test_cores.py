@@ -101,3 +101,46 @@ def test_executors_of_one_machine_share_its_cores(two_hosts):
     cores = sorted(x["cores"] for x in two_hosts.json("executors")["executors"])
     assert len(cores) == 2 and cores[1] - cores[0] <= 1
     assert sum(cores) <= max(2, len(os.sched_getaffinity(0)))
+
+
+@pytest.fixture(scope="module")
+def own_cores(tmp_path_factory):
+    """An executor with all cores of this machine, and space for two ranks."""
+    service = Service(tmp_path_factory.mktemp("own") / "service", executors=1, slots=2)
+    service.start()
+    yield service
+    service.stop()
+
+
+def cpus(service, job):
+    """Those of every thread of the job's only rank; None while they differ, or there is no rank."""
+    try:
+        pid = int(placements(service, job)[0]["pid"])
+        sets = {frozenset(os.sched_getaffinity(int(task))) for task in os.listdir(f"/proc/{pid}/task")}
+    except (IndexError, KeyError, FileNotFoundError, ProcessLookupError):
+        return None
+    return set(next(iter(sets))) if len(sets) == 1 else None
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_two_ranks_run_on_processors_of_their_own_and_one_alone_on_all(own_cores, tiny):
+    service, everything = own_cores, os.sched_getaffinity(0)
+    job = service.submit(tiny(steps=10**6))
+    wait_until(lambda: cpus(service, job) == everything, 30, "all processors")
+    other = service.submit(tiny(steps=10**6))
+
+    def apart():
+        one, two = cpus(service, job), cpus(service, other)
+        return one and two and not one & two and one | two <= everything
+    wait_until(apart, 30, "processors of their own")
+    service.cli("cancel", other)
+    wait_until(lambda: cpus(service, job) == everything, 30, "all processors again")
+    service.cli("cancel", job)
+    service.wait_end(job, "CANCELLED")
+
+
+def test_a_rank_gets_no_more_cores_than_its_spec_wants(three_cores, tiny):
+    job = three_cores.submit(tiny(steps=10**6, resources__cores=2))
+    wait_until(lambda: threads(three_cores, job) == [2], 30, "two of three cores")
+    three_cores.cli("cancel", job)
+    three_cores.wait_end(job, "CANCELLED")

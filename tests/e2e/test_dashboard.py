@@ -1,64 +1,24 @@
-"""`trainyard dashboard`: who may call the page's server, what its calls answer, and what a browser shows."""
+"""`trainyard dashboard`: who may call the page's server, and what its calls answer."""
 
-import http.client
 import json
 import os
 import pathlib
-import select
 import shutil
 import signal
 import subprocess
 
 import pytest
 
-from service_fixture import BIN, PATIENCE, wait_until
+from dashboard_page import Page
+from service_fixture import PATIENCE, wait_until
 
-CHROMIUM = shutil.which("chromium")
-# A folder with playwright-core and axe-core, as `npm install playwright-core axe-core` makes it.
-NODE_MODULES = os.environ.get("TRAINYARD_NODE_MODULES")
 pytestmark = pytest.mark.xdist_group("dashboard")
 HERE = pathlib.Path(__file__).parent
 
 
-class Page:
-    """The server of the page, and calls that the page makes."""
-
-    def __init__(self, service):
-        self.process = subprocess.Popen([BIN / "trainyard", "dashboard", "--port", "0"], stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True, env=service.environment())
-        ready, _, _ = select.select([self.process.stdout], [], [], 30 * PATIENCE)
-        self.url = self.process.stdout.readline().strip() if ready else ""
-        assert self.url.startswith("http://127.0.0.1:"), self.url
-        self.port = int(self.url.split(":")[2].split("/")[0])
-        self.key = self.url.partition("#key=")[2]
-
-    def request(self, method, path, body=None, **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60 * PATIENCE)
-        headers = {name.replace("_", "-"): value for name, value in headers.items() if value is not None}
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        answer.text = answer.read().decode()
-        connection.close()
-        return answer
-
-    def call(self, name, request=None, **headers):
-        body = request if isinstance(request, str) else json.dumps(request or {})
-        return self.request("POST", f"/api/{name}", body, **{"X_Trainyard_Key": self.key, **headers})
-
-    def json(self, name, request=None):
-        answer = self.call(name, request)
-        assert answer.status == 200, answer.text
-        return json.loads(answer.text)
-
-    def stop(self):
-        self.process.send_signal(signal.SIGINT)
-        _, err = self.process.communicate(timeout=40 * PATIENCE)
-        assert self.process.returncode == 0, err
-
-
 @pytest.fixture(scope="module")
 def page(shared_service):
-    page = Page(shared_service)
+    page = Page(shared_service.environment())
     yield page
     page.stop()
 
@@ -101,6 +61,13 @@ def test_files_may_load_nothing_from_elsewhere_and_are_sent_once(page):
     assert page.request("PUT", "/main.js", "x").status == 405
 
 
+def test_no_file_sets_markup_or_loads_from_elsewhere():
+    for f in (HERE.parents[1] / "web/page").iterdir():
+        text = f.read_text().replace("http://www.w3.org/2000/svg", "")
+        for word in ("innerHTML =", "insertAdjacentHTML", "document.write", "eval(", "http://", "https://", "//cdn"):
+            assert word not in text, (f, word)
+
+
 def test_the_whole_page_is_smaller_than_150_kb():
     files = [f for f in (HERE.parents[1] / "web/page").rglob("*") if f.is_file() and f.name != "LICENSE"]
     assert len(files) > 8 and sum(f.stat().st_size for f in files) < 150_000
@@ -126,6 +93,32 @@ def test_a_stream_is_answered_in_pieces_that_follow_each_other(page, shared_serv
         if not answer["more"]:
             break
     assert lines == 800 * [text]
+
+
+def of_lines(page, name, requests):
+    return page.call(name, "\n".join(json.dumps(r) for r in requests), Content_Type="application/x-ndjson")
+
+
+def test_several_requests_on_lines_are_answered_in_their_order(page, shared_service, finished):
+    other = shared_service.submit({"name": "other", "program": {"command": ["true"]}})
+    answer = of_lines(page, "JobService/GetJob", [{"name": f"jobs/{job}"} for job in (other, finished, other)])
+    assert answer.status == 200
+    assert [job["name"] for job in json.loads(answer.text)] == [f"jobs/{job}" for job in (other, finished, other)]
+    tails = json.loads(of_lines(page, "LogService/TailLogs", 2 * [{"job": f"jobs/{finished}"}]).text)
+    assert tails[0] == tails[1] == page.json("LogService/TailLogs", {"job": f"jobs/{finished}"})
+    assert of_lines(page, "JobService/GetJob", []).text == "[]"
+
+
+def test_the_failure_of_one_of_several_requests_is_the_answer_to_all(page, finished):
+    answer = of_lines(page, "JobService/GetJob", [{"name": f"jobs/{finished}"}, {"name": "jobs/999999"}, {"nam": "x"}])
+    body = json.loads(answer.text)
+    assert answer.status == 404 and body["status"] == "NOT_FOUND" and "999999" in body["message"]
+
+
+def test_a_call_takes_no_more_than_64_requests(page, finished):
+    assert len(json.loads(of_lines(page, "JobService/GetJob", 64 * [{"name": f"jobs/{finished}"}]).text)) == 64
+    answer = of_lines(page, "JobService/GetJob", 65 * [{"name": f"jobs/{finished}"}])
+    assert answer.status == 400 and "more than 64 requests" in answer.text
 
 
 @pytest.mark.parametrize("name, request_, code, status, text", [
@@ -156,47 +149,12 @@ def test_a_port_in_use_is_reported(page, shared_service):
 
 
 def test_the_page_goes_on_after_its_controller_was_killed(service):
-    page = Page(service)
+    page = Page(service.environment())
     job = service.submit({"name": "waits", "program": {"command": ["sleep", "600"]}})
     os.kill(service.pid_of("trainyard-controller"), signal.SIGKILL)
     wait_until(lambda: page.call("JobService/ListJobs").status == 200, 60, "the next controller")
     assert [j["name"] for j in page.json("JobService/ListJobs")["jobs"]] == [f"jobs/{job}"]
     page.stop()
-
-
-def browser(*arguments):
-    return subprocess.run([CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-                           "--disable-background-networking", "--disable-component-update", "--disable-sync", *arguments],
-                          capture_output=True, text=True, timeout=120 * PATIENCE)
-
-
-@pytest.mark.skipif(not CHROMIUM, reason="no chromium on this machine")
-def test_a_browser_shows_jobs_and_never_interprets_markup(page, finished, tmp_path):
-    def shown():
-        done = browser(f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=10000", "--dump-dom", page.url)
-        return done.stdout if "<tbody><tr" in done.stdout else None
-    dom = wait_until(shown, 120, "the list of jobs in the browser")
-    assert "&lt;b&gt;bold&lt;/b&gt;" in dom and "<b>bold</b>" not in dom
-    assert "FAILED" in dom and f'href="#/jobs/{finished}"' in dom
-
-
-@pytest.mark.skipif(not CHROMIUM or not NODE_MODULES, reason="no chromium, or TRAINYARD_NODE_MODULES names no folder")
-def test_every_page_works_in_a_browser_with_both_themes_and_is_accessible(page, shared_service, finished, tiny, tmp_path):
-    jobs = [shared_service.submit(tiny(steps=30, seed=seed)) for seed in (1, 2)]
-    for job in jobs:
-        shared_service.wait_end(job)
-    folder = os.environ.get("TRAINYARD_SCREENSHOTS", str(tmp_path))
-    done = subprocess.run(["node", HERE / "dashboard.mjs", page.url, CHROMIUM, folder, finished, *jobs], capture_output=True,
-                          text=True, timeout=300 * PATIENCE, env={**os.environ, "NODE_PATH": NODE_MODULES})
-    assert done.returncode == 0, done.stdout + done.stderr
-    report = json.loads(done.stdout)
-    assert report["foreign"] == [] and report["errors"] == [] and report["violations"] == [], report
-    created = shared_service.json("get", report["created"])
-    assert (created["display_name"], created["state"], created["spec"]["train"]["steps"]) == ("from-the-form", "CANCELLED", "1000000")
-    # What the chart shows under the cursor is the point that the service stores.
-    stored = {p["step"]: p["mean"] for s in shared_service.json("metrics", jobs[0], "loss")["series"] for p in
-              [{"step": int(step), "mean": mean} for step, mean in zip(s["step"], s["mean"])]}
-    assert report["hovered"] and all(abs(stored[int(step)] - value) < 1e-3 for step, value in report["hovered"]), report["hovered"]
 
 
 # The form of a message with elements that only keep what they are given. Prints what each input shows, and the values
@@ -225,7 +183,7 @@ console.log(JSON.stringify(seen));
 @pytest.mark.skipif(not shutil.which("node"), reason="no node on this machine")
 def test_the_form_shows_and_reads_a_range_of_ranks(tmp_path):
     root = HERE.parents[1]
-    for name in ("spec_form.js", "text.js"):
+    for name in ("spec_form.js", "spec_view.js", "text.js"):
         shutil.copy(root / "web" / "page" / name, tmp_path)
     (tmp_path / "package.json").write_text('{"type": "module"}')
     (tmp_path / "typed.js").write_text(TYPED)
@@ -233,3 +191,53 @@ def test_the_form_shows_and_reads_a_range_of_ranks(tmp_path):
                            "{min: 1, max", "{min: one}", ""], capture_output=True, text=True, timeout=60 * PATIENCE)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == ["{min: 2, max: 8}", {"min": 1, "max": 4}, 3, "{min: 1, max", {"min": "one"}, None]
+
+
+# Prints the heights in lines of inputs for lists of 0, 3 and 100 words.
+LISTED = """
+import {SpecForm} from "./spec_form.js";
+globalThis.document = {createElement: () => ({append() {}, addEventListener() {}, setAttribute(name, value) { this[name] = value; }})};
+const form = new SpecForm({}, {}, () => {});
+console.log(JSON.stringify([0, 3, 100].map((n) => form.input("files", {type: "array"}, {files: Array(n).fill("a")}, {}).rows)));
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node on this machine")
+def test_the_form_shows_the_whole_of_a_short_list(tmp_path):
+    for name in ("spec_form.js", "spec_view.js", "text.js"):
+        shutil.copy(HERE.parents[1] / "web" / "page" / name, tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "listed.js").write_text(LISTED)
+    done = subprocess.run(["node", tmp_path / "listed.js"], capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [2, 3, 8]
+
+
+# A series of 2,000 points in 1,000 entries, then 61 points after it. Prints the entries, and the points of all.
+FOLLOWED = """
+import {JobSeries} from "./series.js";
+globalThis.sessionStorage = globalThis.localStorage = {getItem: () => ""};
+const column = (n, f) => Array.from({length: n}, (_, i) => f(i)), answers = [];
+globalThis.fetch = async () => ({ok: true, text: async () => JSON.stringify([{series: [answers.shift()]}])});
+const series = (points, step, mean) => ({name: "loss", rank: 0, points: String(points), last_value: mean[mean.length - 1], step: step.map(String), mean, min: mean, max: mean, time_us: step.map((s) => String(s * 1e6))});
+answers.push(series(2000, column(1000, (i) => 2 * i + 2), column(1000, () => 5)));
+answers.push(series(61, column(61, (i) => 2001 + i), column(61, (i) => i % 2)));
+const all = new JobSeries("jobs/1", 1000), job = {attempt: 1, create_time: "2026-01-01T00:00:00Z"};
+await all.update(job);
+await all.update(job);
+const {points, step, mean, min, max, time} = all.all.get("loss 0");
+console.log(JSON.stringify([points, step.slice(1000), mean.slice(1000), min.slice(1000), max.slice(1000), time.slice(1000)]));
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node"), reason="no node on this machine")
+def test_new_points_of_a_series_are_averaged_like_those_before(tmp_path):
+    for name in ("series.js", "service.js", "token.js", "text.js", "columns.js"):
+        shutil.copy(HERE.parents[1] / "web" / "page" / name, tmp_path)
+    (tmp_path / "package.json").write_text('{"type": "module"}')
+    (tmp_path / "followed.js").write_text(FOLLOWED)
+    done = subprocess.run(["node", tmp_path / "followed.js"], capture_output=True, text=True, timeout=60 * PATIENCE)
+    assert done.returncode == 0, done.stderr
+    points, step, mean, low, high, time = json.loads(done.stdout)
+    assert points == 2061 and step == time == [*range(2002, 2062, 2), 2061]
+    assert mean == [*(30 * [0.5]), 0] and low == 31 * [0] and high == [*(30 * [1]), 0]

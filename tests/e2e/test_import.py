@@ -1,8 +1,10 @@
 """Runs of experiment trackers become jobs that have ended: trainyard import."""
 
 import json
+import math
 import random
 import shutil
+import sqlite3
 import struct
 import subprocess
 import time
@@ -144,7 +146,7 @@ def test_one_event_file_is_imported_and_what_cannot_be_read_is_said(shared_servi
     assert shared_service.cli("import", "tensorboard", tmp_path / "none", status=4).stderr
     (tmp_path / "empty").mkdir()
     assert "has no event files" in shared_service.cli("import", "tensorboard", tmp_path / "empty", status=4).stderr
-    assert "is tensorboard or mlflow" in shared_service.cli("import", "comet", tmp_path, status=2).stderr
+    assert "is tensorboard, mlflow or wandb" in shared_service.cli("import", "comet", tmp_path, status=2).stderr
 
 
 def test_an_imported_job_cannot_run_and_is_deleted_like_any_other(shared_service, tmp_path):
@@ -308,9 +310,74 @@ def test_a_folder_of_mlflow_that_cannot_be_read_ends_the_import_with_a_failure(s
     assert "1 files or folders of metrics cannot be read" in done.stderr and "7 points" in done.stdout
 
 
+# ---- MLflow's database ----
+
+TABLES = """
+CREATE TABLE experiments (experiment_id INTEGER PRIMARY KEY, name TEXT, lifecycle_stage TEXT);
+CREATE TABLE runs (run_uuid TEXT PRIMARY KEY, name TEXT, status TEXT, start_time BIGINT, end_time BIGINT,
+                   lifecycle_stage TEXT, experiment_id INTEGER);
+CREATE TABLE metrics (key TEXT, value FLOAT, timestamp BIGINT, run_uuid TEXT, step BIGINT, is_nan BOOLEAN);
+CREATE TABLE params (key TEXT, value TEXT, run_uuid TEXT);
+CREATE TABLE tags (key TEXT, value TEXT, run_uuid TEXT);
+"""
+
+
+def write_database(path, runs):
+    """runs: [(id, status, end_ms, stage, experiment)]; each has ten points of loss."""
+    database = sqlite3.connect(path)
+    database.executescript(TABLES)
+    database.executemany("INSERT INTO experiments VALUES (?, ?, 'active')", [(0, "Default"), (1, "it's")])
+    for id, status, end, stage, experiment in runs:
+        database.execute("INSERT INTO runs VALUES (?, ?, ?, 1700000000000, ?, ?, ?)",
+                         (id, f"Run {id}", status, end, stage, experiment))
+        database.executemany("INSERT INTO metrics VALUES ('loss', ?, ?, ?, ?, 0)",
+                             [(step / 2, 1700000000000 + step, id, step) for step in range(10)])
+        database.execute("INSERT INTO metrics VALUES ('bad', 0, 1700000000011, ?, 3, 1)", (id,))
+        database.execute("INSERT INTO params VALUES ('lr', '0.1', ?)", (id,))
+        database.executemany("INSERT INTO tags VALUES (?, ?, ?)", [("team", "blue", id), ("mlflow.user", "me", id)])
+    database.commit()
+    return database
+
+
+@pytest.mark.sanitized
+def test_runs_of_a_database_of_mlflow_become_jobs(shared_service, tmp_path):
+    end, path = 1700000100000, tmp_path / "mlflow.db"
+    write_database(path, [("d1", "FINISHED", end, "active", 1), ("d2", "FAILED", end, "active", 0),
+                          ("d3", "KILLED", end, "active", 0), ("d4", "RUNNING", None, "active", 0),
+                          ("d5", "FINISHED", end, "deleted", 0)])
+    done = imported(shared_service, path, source="mlflow")
+    jobs = [answer["job"].split("/")[1] for answer in done]
+    got = [shared_service.json("get", job) for job in jobs]
+    assert [job["state"] for job in got] == ["SUCCEEDED", "FAILED", "CANCELLED"]
+    assert got[0]["display_name"] == "run-d1" and got[0]["end_time"].startswith("2023-11-14T22:15:00")
+    have = series(shared_service, jobs[0])
+    assert have["loss"] == {step: step / 2 for step in range(10)} and math.isnan(float(have["bad"][3]))
+    events = {event["kind"]: event["message"] for event in shared_service.json("events", jobs[0])["events"]}
+    assert events["parameters"] == "lr=0.1" and events["tags"] == "experiment=it's, team=blue"
+    said = shared_service.cli("import", "mlflow", path)
+    assert said.stdout.count("nothing to add") == 3 and "1 runs have not ended" in said.stderr
+    assert len(imported(shared_service, path, "--experiment", "it's", source="mlflow")) == 1
+    assert len(imported(shared_service, path, "--experiment", "0", source="mlflow")) == 2
+    assert shared_service.cli("import", "mlflow", path, "--experiment", "none", status=4).stderr
+
+
+def test_a_database_that_is_not_one_of_mlflow_or_is_damaged_is_refused(shared_service, tmp_path):
+    sqlite3.connect(tmp_path / "other.db").execute("CREATE TABLE t (a)").connection.commit()
+    said = shared_service.cli("import", "mlflow", tmp_path / "other.db", status=2).stderr
+    assert "cannot be read as a database of MLflow: no such table: runs" in said
+    write_database(tmp_path / "torn.db", [("e1", "FINISHED", 1700000100000, "active", 1)]).close()
+    data = (tmp_path / "torn.db").read_bytes()
+    (tmp_path / "torn.db").write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    assert "cannot be read" in shared_service.cli("import", "mlflow", tmp_path / "torn.db", status=2).stderr
+    (tmp_path / "text").write_text("no database")
+    assert "neither a folder nor a database" in shared_service.cli("import", "mlflow", tmp_path / "text", status=2).stderr
+
+
+# ---- MLflow's client ----
+
 WRITES_MLRUNS = """
 import mlflow, sys
-mlflow.set_tracking_uri("file://" + sys.argv[1])
+mlflow.set_tracking_uri(sys.argv[1])
 mlflow.set_experiment("real")
 with mlflow.start_run(run_name="client"):
     mlflow.log_param("lr", 0.1)
@@ -319,11 +386,17 @@ with mlflow.start_run(run_name="client"):
 """
 
 
+@pytest.mark.parametrize("store", ["folder", "database"])
 @pytest.mark.parametrize("python", pythons("mlflow"))
-def test_what_mlflows_client_writes_into_a_folder_is_imported(shared_service, tmp_path, python):
-    subprocess.run([python, "-c", WRITES_MLRUNS, tmp_path / "mlruns"], check=True, cwd=tmp_path,
+def test_what_mlflows_client_writes_is_imported(shared_service, tmp_path, python, store):
+    if store == "database" and subprocess.run([python, "-c", "import mlflow.store.tracking.sqlalchemy_store"],
+                                              stderr=subprocess.DEVNULL).returncode:
+        pytest.skip(f"MLflow of {python} cannot use its database: another version of SQLAlchemy is installed")
+    path = tmp_path / ("mlruns" if store == "folder" else "mlflow.db")
+    uri = f"file://{path}" if store == "folder" else f"sqlite:///{path}"
+    subprocess.run([python, "-c", WRITES_MLRUNS, uri], check=True, cwd=tmp_path,
                    env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MLFLOW_ALLOW_FILE_STORE": "true"})
-    answer, = imported(shared_service, tmp_path / "mlruns", source="mlflow")
+    answer, = imported(shared_service, path, source="mlflow")
     job = answer["job"].split("/")[1]
     assert series(shared_service, job) == {"loss": {step: 1 / (step + 1) for step in range(50)}}
     assert shared_service.json("get", job)["display_name"] == "client"

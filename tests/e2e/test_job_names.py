@@ -1,8 +1,14 @@
-"""Which jobs a command means: by number, by name, by label, by time; and commands for several jobs."""
+"""Which jobs a command means: by number, by name, by label, user and time; their order; and commands for several jobs."""
 
 import json
+import os
+import pwd
+import subprocess
 
 import pytest
+
+from service_fixture import BIN, PATIENCE
+from terminals import open_terminal
 
 WAITS = {"program": {"command": ["sleep", "600"]}, "parallel": {"data": 64}}  # no executor has so many slots: it waits
 
@@ -50,7 +56,7 @@ def test_jobs_are_listed_by_name_label_and_time(shared_service):
     assert set(listed(shared_service, "--since", created)) >= {a, b, other}
     assert not {a, b, other} & set(listed(shared_service, "--before", created))
     assert set(listed(shared_service, "--since", "1h")) >= {a, b, other} and listed(shared_service, "--before", "1h") == []
-    shared_service.cli("cancel", "-l", "team=a")
+    shared_service.cli("cancel", "-l", "team=a", "--yes")
     assert states(shared_service, [a, b, other]) == ["CANCELLED", "QUEUED", "CANCELLED"]
     shared_service.cli("cancel", b)
 
@@ -78,13 +84,75 @@ def test_commands_for_several_jobs_do_what_is_possible_and_report_the_rest(share
     done = shared_service.cli("cancel", jobs[0], "999999", jobs[1], status=4)
     assert done.stdout.count(" CANCELLED\n") == 2 and "jobs/999999 does not exist" in done.stderr
     # Those that have ended are left alone.
-    assert shared_service.cli("cancel", "-l", "batch=x").stdout == f"{jobs[2]} CANCELLED\n"
-    done = shared_service.cli("cancel", "-l", "batch=x")
-    assert done.stdout == "" and done.stderr == "no job with these labels can be cancelled now\n"
-    assert shared_service.cli("delete", "-l", "batch=x").stdout.count(" deleted\n") == 3
+    assert shared_service.cli("cancel", "-l", "batch=x", "--yes").stdout == f"{jobs[2]} CANCELLED\n"
+    done = shared_service.cli("cancel", "-l", "batch=x", "--yes")
+    assert done.stdout == "" and done.stderr == "none of the 3 selected jobs can be cancelled now\n"
+    done = shared_service.cli("delete", "-l", "batch=x", "-y")
+    assert done.stdout.count(" deleted\n") == 3 and done.stderr == "3 of 3 selected jobs were deleted\n"
+    assert shared_service.cli("delete", "-l", "batch=x", "-y").stderr == "no job is selected\n"
     assert listed(shared_service, "-l", "batch=x") == []
 
 
 def test_a_command_without_jobs_or_with_both_is_refused(shared_service):
-    assert "name jobs, or select them with --label" in shared_service.cli("cancel", status=2).stderr
+    assert "cancel: name jobs, or select them with options" in shared_service.cli("cancel", status=2).stderr
     assert "not both" in shared_service.cli("cancel", "1", "-l", "team=a", status=2).stderr
+
+
+def test_jobs_are_listed_by_user_with_columns_and_in_an_order(shared_service):
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    b = submitted(shared_service, "order-b", order="x")
+    a = submitted(shared_service, "order-a", order="x")
+    selected = ("-l", "order=x")
+    assert listed(shared_service, *selected, "--user", me) == [a, b] and listed(shared_service, *selected, "-u", "nobody-else") == []
+    assert shared_service.json("get", a)["user"] == me
+    assert listed(shared_service, *selected, "--sort", "name") == [a, b] and listed(shared_service, *selected, "--sort", "name", "-r") == [b, a]
+    assert listed(shared_service, *selected, "--sort", "created", "--reverse") == [b, a]
+    assert listed(shared_service, *selected, "--sort", "ended") == listed(shared_service, *selected, "--sort", "started") == []
+    shared_service.cli("cancel", a)
+    assert listed(shared_service, *selected, "--sort", "ended") == [a]
+    assert listed(shared_service, *selected, "--sort", "state") == [b, a]
+    table = shared_service.cli("list", *selected, "--columns", "name,JOB,user,labels,state").stdout.splitlines()
+    assert [line.split() for line in table] == [["NAME", "JOB", "USER", "LABELS", "STATE"], ["order-a", a, me, "order=x", "CANCELLED"],
+                                                ["order-b", b, me, "order=x", "QUEUED"]]
+    shared_service.cli("cancel", b)
+
+
+@pytest.mark.parametrize("arguments, problem", [
+    (("--columns", "job,stat"), "--columns: there is no column 'stat': 'state' may be meant"),
+    (("--columns", ""), "--columns: there is no column ''; columns are job, name, state,"),
+    (("--sort", "size"), "--sort: 'size' is not one of: created, started, ended, name, state, user"),
+    (("--limit", "0"), "--limit: 0 is not at least 1")])
+def test_a_column_or_an_order_that_is_none_is_refused(shared_service, arguments, problem):
+    assert shared_service.cli("list", *arguments, status=2).stderr.startswith("trainyard: " + problem)
+
+
+def answered(service, answer, *arguments):
+    """The exit status and the output of a command on a terminal whose user types `answer`."""
+    ours, theirs = open_terminal()
+    process = subprocess.Popen([BIN / "trainyard", *arguments], stdin=theirs, stdout=theirs, stderr=theirs,
+                               env={**service.environment(), "TERM": "dumb"})
+    os.close(theirs)
+    text, sent = b"", False
+    try:
+        while piece := os.read(ours, 65536):
+            text += piece
+            if not sent and b"[y/N]" in text:
+                sent = True
+                os.write(ours, answer)
+    except OSError:  # the command has ended
+        pass
+    os.close(ours)
+    return process.wait(60 * PATIENCE), text.decode()
+
+
+def test_a_selection_is_confirmed_before_it_is_cancelled(shared_service):
+    jobs = [submitted(shared_service, f"asked-{i}", asked="x") for i in range(12)]
+    done = shared_service.cli("cancel", "-l", "asked=x", status=2)
+    assert done.stderr == "trainyard: cancel: the options select 12 jobs; add --yes to cancel them\n"
+    for answer in (b"n\n", b"\n", b"\x04"):
+        status, text = answered(shared_service, answer, "cancel", "-l", "asked=x")
+        assert status == 3 and "cancel 12 jobs? [y/N]" in text and "and 2 more" in text and text.endswith("trainyard: no job was cancelled\r\n")
+        assert set(states(shared_service, jobs)) == {"QUEUED"}
+    status, text = answered(shared_service, b"y\n", "cancel", "-l", "asked=x")
+    assert status == 0 and text.endswith("12 of 12 selected jobs were cancelled\r\n")
+    assert set(states(shared_service, jobs)) == {"CANCELLED"}

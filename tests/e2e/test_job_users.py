@@ -46,10 +46,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="starting processes as
 
 
 @contextlib.contextmanager
-def executor(place, name, users=f"{FIRST}-{LAST}"):
+def executor(place, name, users=f"{FIRST}-{LAST}", wrapper=()):
     directory, service = place
     process = subprocess.Popen(
-        ["setpriv", f"--regid={GROUP}", "--clear-groups", BIN / "trainyard-executor", "--controller", service.address,
+        [*wrapper, "setpriv", f"--regid={GROUP}", "--clear-groups", BIN / "trainyard-executor", "--controller", service.address,
          "--directory", directory / name, "--slots", "4", "--checkpoint-root", directory / "checkpoints", "--data-root", directory,
          "--allow-programs", "--sandbox", "off", "--job-users", users],
         stdout=subprocess.PIPE, stderr=open(directory / f"{name}.log", "ab"), env=service.environment(), text=True, umask=0o007)
@@ -277,6 +277,16 @@ print(done > 0, open("/proc/self/cgroup").read().count("job-%s-attempt-1-rank-0"
 """)
     service.wait_end(job)
     assert lines_of(service, job) == ["True True"]
+
+
+def test_a_host_without_control_groups_says_so(place):
+    without = ["unshare", "--mount", "sh", "-c", 'umount -R /sys/fs/cgroup 2>/dev/null; exec "$@"', "sh"]
+    if subprocess.run([*without, "true"], stderr=subprocess.DEVNULL).returncode != 0:
+        pytest.skip("this system makes no namespace of mounts")
+    with executor(place, "bare", wrapper=without):
+        log = (place[0] / "bare.log").read_text()
+    for lacks in ("the memory of ranks is not limited", "the number of a rank's processes is not limited"):
+        assert lacks in log, log
 
 
 @pytest.mark.parametrize("users, words", [("0-10", "from 1 to"), ("10-10", "FIRST-LAST"), ("x", "FIRST-LAST"), ("5-", "FIRST-LAST"),

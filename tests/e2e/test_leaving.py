@@ -92,3 +92,52 @@ def test_a_job_moves_with_sigterm_in_one_attempt_more(agents, tiny):
     assert got["restarts"] == 0, "it counts as none"
     agents.service.cli("cancel", job)
     agents.service.wait_end(job, "CANCELLED")
+
+
+def test_a_job_moves_with_sigusr1_without_losing_a_step(agents, tiny):
+    """Also if the controller is killed and the agent must ask the next one."""
+    agents.stop()  # those of other tests
+    endless = tiny(steps=1_000_000, every=1_000_000, train__learning_rate_schedule={"constant": {}})
+    first = agents.start(slots=1)
+    job = agents.service.submit(endless)
+    with agents.service.watch(job) as watch:
+        watch.until_step(1)
+        second = agents.start(slots=1)
+        seen = int(agents.service.json("get", job)["step"])
+        agents.started[first].send_signal(signal.SIGUSR1)
+        assert agents.started[first].wait(60 * PATIENCE) == 0
+        assert agents.state(first) in ("LEAVING", "LOST") and "drain" not in agents.row(first)
+        watch.until(lambda u: u.get("event", {}).get("attempt") == 2 and u["event"].get("state") == "RUNNING", 60,
+                    "the second attempt runs")
+    got = agents.service.json("get", job)
+    assert got["attempts"][1]["placements"][0]["executor"] == f"executors/{second}" and got["restarts"] == 0
+    assert int(got["attempts"][1]["from_step"]) >= seen
+    os.kill(agents.service.pid_of("trainyard-controller"), signal.SIGKILL)
+    agents.started[second].send_signal(signal.SIGUSR1)
+    assert agents.started[second].wait(60 * PATIENCE) == 0
+    got = agents.service.json("get", job)
+    assert got["state"] == "QUEUED" and got["restarts"] == 0
+    kept = [int(c["step"]) for c in agents.service.json("checkpoints", job)["checkpoints"]]
+    assert len(kept) == 2 and max(kept) > int(got["attempts"][1]["from_step"])
+    agents.service.cli("cancel", job)
+    agents.service.wait_end(job, "CANCELLED")
+
+
+def test_a_drain_ends_with_sigterm_and_an_idle_agent_drains_at_once(agents, tiny):
+    agents.stop()
+    idle = agents.start(slots=1)
+    agents.started[idle].send_signal(signal.SIGUSR1)
+    assert agents.started[idle].wait(60 * PATIENCE) == 0
+    busy = agents.start(slots=1)
+    job = agents.service.submit(tiny(steps=1_000_000, every=10, train__learning_rate_schedule={"constant": {}}))
+    with agents.service.watch(job) as watch:
+        watch.until_step(1)
+    worker = agents.service.worker_pids(job)[0][0]
+    os.kill(worker, signal.SIGSTOP)  # it writes no checkpoint
+    agents.started[busy].send_signal(signal.SIGUSR1)
+    wait_until(lambda: agents.service.json("get", job)["state"] == "PREEMPTING", 60, "the job is asked to leave")
+    agents.started[busy].send_signal(signal.SIGTERM)
+    assert agents.started[busy].wait(60 * PATIENCE) == 0
+    assert not os.path.exists(f"/proc/{worker}")
+    agents.service.cli("cancel", job)
+    agents.service.wait_end(job, "CANCELLED")

@@ -64,11 +64,11 @@ def committed(service, job):
 
 
 def test_what_was_kept_for_a_fork_goes_with_it_though_the_parent_has_ended(shared_service, tiny):
-    parent = shared_service.submit(tiny(steps=1_000_000, every=400, checkpoint__keep_last=1))
+    parent = shared_service.submit(tiny(steps=1_000_000_000, every=4000, checkpoint__keep_last=1))
 
-    def fork_it():  # retention may be faster than the check of the fork on a host
+    def fork_it():  # retention may be faster than the check of the fork on a host. It waits for the slot of its parent
         return shared_service.cli("submit", "--fork", parent, "--set", "train.steps=1000000000", "--set",
-                                  "checkpoint.every=0", status=None).stdout.strip()
+                                  "checkpoint.every=0", "--set", "parallel.data=2", status=None).stdout.strip()
 
     with shared_service.watch(parent) as watch:
         watch.until_event("checkpoint_committed")

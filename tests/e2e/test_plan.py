@@ -7,6 +7,7 @@ import subprocess
 import xml.etree.ElementTree
 
 from service_fixture import BIN
+from shapes import png
 
 
 def plan(spec, *arguments, status=0):
@@ -97,6 +98,16 @@ def test_with_an_empty_data_root_no_file_is_read(tiny, text_file):
 def test_one_is_one(tiny):
     spec = tiny(train__global_batch=1, train__micro_batch=1, train__lanes=1)
     assert "batch    1 sample = 1 micro-batch of 1; lanes 1" in plan(spec, "--device", "h200")
+
+
+def test_weights_that_stages_share_have_a_place_on_the_clock(tmp_path):
+    """Ranks of a stage and stages of a column exchange in turn: none waits for ranks that are at another exchange."""
+    (tmp_path / "scan.png").write_bytes(png([bytes(range(48))] * 16))
+    spec = {"name": "shared", "model": {"unrolled": {"iterations": 4, "channels": 6, "layers": 2, "shared_weights": True}},
+            "data": {"reconstruction": {"train": f"file://{tmp_path}"}}, "train": {"steps": 2, "global_batch": 8},
+            "parallel": {"data": 2, "pipeline": 2}}
+    planned = as_json(spec, "--device", "h200")
+    assert planned["ranks"] == 4 and planned["step_seconds"] > 0
 
 
 def test_the_pipeline_is_drawn(tiny, tmp_path):

@@ -39,7 +39,7 @@ def run(service, command, launcher="ranks", state="SUCCEEDED", environment=None,
     """The job, which has ended in that state in its first attempt."""
     job = service.submit({"name": "framework", "parallel": {"data": 2}, "retry": {"max_restarts": 0},
                           "program": {"command": list(map(str, command)), "launcher": launcher,
-                                      "environment": {"HOME": str(service.directory), **(environment or {})}}, **more})
+                                      "environment": {"HOME": str(service.files), **(environment or {})}}, **more})
     assert service.wait_end(job, state)["attempt"] == 1
     return job
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 
 import pytest
@@ -128,6 +129,53 @@ def test_the_stacks_of_a_launcher_and_of_all_its_ranks_are_logged(service):
     assert lines.count(f'  File "{script}", line 5 in hang') == 2, lines
     assert lines.count(f'  File "{script}", line 9 in wait_for_ranks') == 1, lines
     assert lines_of(service, job, "stacks", 1) == []
+
+
+# Answers as NCCL's RAS service does, in pieces and with a long line.
+RAS = """
+import os, socket, sys, threading
+
+def serve():
+    listener = socket.create_server(("127.0.0.1", int(sys.argv[1])))
+    while True:
+        peer = listener.accept()[0]
+        asked = peer.makefile("r")
+        assert asked.readline() == "CLIENT PROTOCOL 2\\n"
+        peer.sendall(b"SERVER PROT"); peer.sendall(b"OCOL 2\\n")
+        assert asked.readline().startswith("TIMEOUT ")
+        peer.sendall(b"OK\\n")
+        assert asked.readline() == "VERBOSE STATUS\\n"
+        peer.sendall(b"NCCL version 2.28.9\\nrank 1 is behind: AllReduce \\x1b[1m 5 of 6\\n" + b"x" * 2000 + b"\\n")
+        if sys.argv[2] == "end": peer.close()
+
+serve()
+"""
+
+
+@pytest.mark.parametrize("end", ["end", "hang"])
+def test_what_nccl_reports_is_logged_before_the_stacks_whether_or_not_it_ends(service, end):
+    script = service.files / "ras.py"
+    script.write_text(RAS)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    job = service.submit({"name": "ras", "program": {
+        "command": [sys.executable, str(script), str(port), end], "progress": {"timeout": TIMEOUT},
+        "environment": {"NCCL_RAS_ADDR": f"localhost:{port}"}}, "retry": {"max_restarts": 0}})
+    service.wait_end(job, "FAILED")
+    lines = lines_of(service, job, "stacks")
+    at = lines.index("NCCL's report:")
+    assert lines[at + 1:at + 3] == ["NCCL version 2.28.9", "rank 1 is behind: AllReduce ?[1m 5 of 6"]
+    assert "".join(lines[at + 3:at + 5]) == "x" * 2000
+    assert any(line.startswith("process ") for line in lines[at + 5:]), lines
+
+
+def test_an_address_of_another_machine_is_not_asked(service):
+    job = service.submit({"name": "ras", "program": {
+        "command": ["sleep", "7000"], "progress": {"timeout": TIMEOUT}, "environment": {"NCCL_RAS_ADDR": "192.0.2.1:28028"}},
+        "retry": {"max_restarts": 0}})
+    service.wait_end(job, "FAILED")
+    lines = lines_of(service, job, "stacks")
+    assert any("sleep 7000" in line for line in lines) and not any("NCCL" in line for line in lines)
 
 
 def test_time_in_which_a_rank_was_stopped_is_no_silence(service):

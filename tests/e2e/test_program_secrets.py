@@ -16,6 +16,7 @@ import textwrap
 import pytest
 
 from service_fixture import BIN, ROOT, Database, descendants, make_service, wait_until
+from terminals import fork_terminal
 
 sys.path.append(str(ROOT / "tests" / "rpc"))
 from reflect import Reflector, channel  # noqa: E402
@@ -538,8 +539,8 @@ def test_a_key_is_never_replaced(tmp_path):
 
 def type_secret(host, name, data):
     """What a terminal shows, the rest that its next reader would get, and the exit status."""
-    import fcntl, pty, termios, threading
-    pid, fd = pty.fork()
+    import fcntl, termios, threading
+    pid, fd = fork_terminal()
     if pid == 0:
         # the shell: the client, and then whoever reads the terminal next
         status = subprocess.run([BIN / "trainyard", "secret", "set", name], env=host.environment()).returncode

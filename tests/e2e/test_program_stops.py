@@ -128,6 +128,30 @@ def test_a_program_that_has_reported_no_step_is_stopped_by_a_signal(shared_servi
     shared_service.wait_end(job, "CANCELLED")
 
 
+# One step every 10 ms, the first of which is said in the log.
+FIRST_STEP = """
+import mmap, os, struct, time
+with open(os.environ["TRAINYARD_STOP"], "r+b") as f:
+    shared = mmap.mmap(f.fileno(), 16)
+time.sleep(1)
+for step in range(1, 1 << 20):
+    struct.pack_into("=q", shared, 8, step)
+    if step == 1: print("at step 1", flush=True)
+    if step >= struct.unpack_from("=q", shared)[0]: break
+    time.sleep(0.01)
+print("stopped after", step)
+"""
+
+
+def test_a_program_that_has_just_finished_its_first_step_is_stopped_after_a_step(shared_service):
+    for _ in range(3):
+        job = shared_service.submit({"name": "first", "program": {"command": [sys.executable, "-c", FIRST_STEP], "stop": "step"}})
+        wait_until(lambda: "at step 1" in shared_service.cli("logs", job).stdout, 60, "the first step")
+        shared_service.cli("pause", job, "--wait")
+        assert "stopped after" in shared_service.cli("logs", job).stdout
+        shared_service.cli("cancel", job)
+
+
 def test_a_cancelled_program_is_not_asked_to_finish_a_step(shared_service, tmp_path):
     job = shared_service.submit(gang(tmp_path / "state", 2, 0.02))
     with shared_service.watch(job) as watch:

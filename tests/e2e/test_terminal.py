@@ -1,19 +1,21 @@
 """What the client prints on a terminal and only there."""
 
+import datetime
 import os
-import pty
+import re
 import subprocess
 
 import pytest
 
 from service_fixture import BIN, PATIENCE
+from terminals import open_terminal
 
 RED, GREEN = "\033[31m", "\033[32m"
 
 
 def on_terminal(service, *arguments, **environment):
     """The output of a command whose standard output is a terminal."""
-    ours, theirs = pty.openpty()
+    ours, theirs = open_terminal()
     process = subprocess.Popen([BIN / "trainyard", *arguments], stdout=theirs, stderr=subprocess.PIPE,
                                env={**service.environment(), "TERM": "xterm", **environment})
     os.close(theirs)
@@ -54,6 +56,13 @@ def test_a_pipe_gets_no_colours(shared_service, two_jobs):
     assert "\033" not in shared_service.cli("list").stdout
 
 
-def test_times_have_a_zone(shared_service, two_jobs):
-    created = next(line for line in shared_service.cli("get", "good").stdout.splitlines() if line.startswith("created"))
-    assert created.endswith("Z"), created
+@pytest.mark.parametrize("zone, arguments, offset", [("Europe/Berlin", (), r"\+0[12]:00"), ("America/St_Johns", (), r"-0[23]:30"), ("UTC", (), "Z"),
+                                                     ("Asia/Kolkata", ("--utc",), "Z")])
+def test_times_are_local_and_have_their_offset(shared_service, two_jobs, zone, arguments, offset):
+    shown = subprocess.run([BIN / "trainyard", "list", "--name", "good", "--columns", "created", *arguments], capture_output=True, text=True, check=True,
+                           env={**shared_service.environment(), "TZ": zone}).stdout.splitlines()[1]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d" + offset, shown), shown
+    created = shared_service.json("list", "--name", "good")["jobs"][0]["create_time"]
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", created), created
+    same = datetime.datetime.fromisoformat(shown.replace("Z", "+00:00"))
+    assert same == datetime.datetime.fromisoformat(created[:19] + "+00:00")

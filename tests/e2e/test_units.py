@@ -22,11 +22,26 @@ def test_the_units_are_understood(tmp_path):
     assert not complaints, complaints
 
 
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not installed")
+@pytest.mark.parametrize("unit, highest", zip(UNITS, (2.0, 3.0)))
+def test_the_units_can_do_little_else(unit, highest):
+    """The executor's figure is higher because of what its jobs need: deploy/README.md lists it."""
+    done = subprocess.run(["systemd-analyze", "security", "--offline=yes", "--no-pager", ROOT / "deploy" / unit], capture_output=True,
+                          text=True, timeout=60 * PATIENCE)
+    exposure = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert exposure and float(exposure[1]) <= highest, done.stdout + done.stderr
+
+
+def test_the_units_leave_openat2_to_the_programs():
+    """RestrictSUIDSGID takes it away, and then no checkpoint is written or deleted."""
+    assert all("RestrictSUIDSGID=" not in (ROOT / "deploy" / unit).read_text() for unit in UNITS)
+
+
 @pytest.mark.skipif(not shutil.which("systemd-sysusers"), reason="systemd-sysusers is not installed")
 def test_controller_agent_and_workers_are_different_users(tmp_path):
     (tmp_path / "etc").mkdir()
-    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", ROOT / "deploy" / "trainyard.sysusers"], check=True,
-                   capture_output=True, timeout=60 * PATIENCE)
+    files = [ROOT / "deploy" / name.replace(".service", ".sysusers") for name in UNITS]
+    subprocess.run(["systemd-sysusers", f"--root={tmp_path}", *files], check=True, capture_output=True, timeout=60 * PATIENCE)
     uids = {line.split(":")[0]: line.split(":")[2] for line in (tmp_path / "etc" / "passwd").read_text().splitlines()}
     text = "".join((ROOT / "deploy" / name).read_text() for name in UNITS)
     users = re.findall(r"^User=(.+)$", text, re.M) + re.findall(r"--(?:worker|environment)-user (\S+)", text)
@@ -44,6 +59,14 @@ def test_the_units_pass_only_options_that_the_programs_have():
             known = subprocess.check_output([BIN / program, "--help"], text=True, timeout=60 * PATIENCE)
             options = re.findall(r"--[a-z-]+", arguments)
             assert options and all(option in known for option in options), (options, known)
+
+
+def test_the_unit_gives_the_executor_all_the_time_that_its_end_may_take():
+    """core/stop.c, orphans.c and cgroups.c wait for at most 5 s each."""
+    waits = [re.search(rf"\b{name} = (\d+)", (ROOT / "executor" / "agent" / file).read_text())[1]
+             for name, file in (("LEAVE_MAX_MS", "core/stop.c"), ("CLOSE_MS", "orphans.c"), ("CLOSE_MS", "cgroups.c"))]
+    timeout_s = int(re.search(r"^TimeoutStopSec=(\d+)$", (ROOT / "deploy" / UNITS[1]).read_text(), re.M)[1])
+    assert timeout_s * 1000 >= 2 * sum(int(ms) for ms in waits), "systemd kills it, and the unit is failed"
 
 
 def test_the_unit_gives_a_migration_all_the_time_that_it_needs():

@@ -75,7 +75,7 @@ struct gang make_gang_of(const struct setting *s, struct graph *graph) {
     for (int r = 0; r < g.n; r++) {
         struct plan_layout layout = s->layout;
         layout.rank = r;
-        if (layout.kind == PLAN_TRAIN && !layout.optimizer)
+        if (layout.kind != PLAN_EVALUATE && !layout.optimizer)
             layout.optimizer = &optimizer_adamw;
         if (plan_build(g.graph, &layout, &g.plans[r], &e) != ST_OK)
             fail_msg("%s, rank %d: %s", s->name, r, e.msg);

@@ -487,6 +487,7 @@ typedef const struct update *update_t; /* in device memory */
     F(download, 3, void *, const void *, size_t)                                                                       \
     F(upload_elements, 3, out_t, in_floats_t, int64_t)                                                                 \
     F(move, 3, void *, const void *, size_t)                                                                           \
+    F(move_rows, 6, void *, size_t, const void *, size_t, size_t, int64_t)                                             \
     F(linear_forward, 6, out_t, out_t, in_t, in_t, in_t, linear_t)                                                     \
     F(linear_backward_bias, 6, floats_t, out_t, in_t, linear_t, bool, room_t)                                          \
     F(linear_backward_input, 5, out_t, in_t, in_t, linear_t, bool)                                                     \
@@ -503,7 +504,7 @@ typedef const struct update *update_t; /* in device memory */
     F(convolution_backward_input, 6, out_t, in_t, in_t, convolution_t, bool, room_t)                                   \
     F(convolution_backward_weight, 6, floats_t, in_t, in_t, convolution_t, bool, room_t)                               \
     F(batchnorm_forward, 9, out_t, floats_t, floats_t, in_t, in_t, in_t, in_t, batchnorm_t, room_t)                    \
-    F(batchnorm_apply, 8, out_t, in_t, in_t, in_t, in_t, in_t, in_t, batchnorm_t)                                      \
+    F(batchnorm_apply, 8, out_t, in_t, in_t, in_t, in_t, in_floats_t, in_floats_t, batchnorm_t)                        \
     F(batchnorm_backward, 15, out_t, out_t, floats_t, floats_t, floats_t, floats_t, in_t, in_t, in_t, in_floats_t,     \
       in_floats_t, in_t, batchnorm_t, bool, room_t)                                                                    \
     F(average_pool_forward, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                 \
@@ -512,11 +513,15 @@ typedef const struct update *update_t; /* in device memory */
     F(cross_entropy, 6, floats_t, out_t, tokens_t, int64_t, int64_t, in_floats_t)                                      \
     F(top1, 5, floats_t, in_t, tokens_t, int64_t, int64_t)                                                             \
     F(sum, 3, double *, in_floats_t, int64_t)                                                                          \
+    F(sum_rows, 4, double *, in_floats_t, int64_t, int64_t)                                                            \
+    F(gelu_erf_forward, 3, out_t, in_t, int64_t)                                                                       \
+    F(gelu_erf_backward, 4, out_t, in_t, in_t, int64_t)                                                                \
     F(relu_forward, 3, out_t, in_t, int64_t)                                                                           \
     F(relu_backward, 4, out_t, in_t, in_t, int64_t)                                                                    \
     F(dropout, 5, out_t, in_t, int64_t, int64_t, dropout_t)                                                            \
     F(add, 4, out_t, in_t, in_t, int64_t)                                                                              \
     F(accumulate, 3, floats_t, in_floats_t, int64_t)                                                                   \
+    F(exchange, 3, floats_t, floats_t, int64_t)                                                                        \
     F(fill, 3, floats_t, float, int64_t)                                                                               \
     F(copy, 3, out_t, in_t, int64_t)                                                                                   \
     F(convert, 3, out_t, in_floats_t, int64_t)                                                                         \

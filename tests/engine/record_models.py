@@ -231,7 +231,7 @@ class Vit(Classifier):
             q, k, v = (t.view(BATCH, self.tokens, self.HEADS, w // self.HEADS).transpose(1, 2) for t in qkv.split(w, 2))
             a = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(BATCH, self.tokens, w)
             x = x + linear(p, h + "self_attention.out_proj", a)
-            m = F.gelu(linear(p, h + "mlp.0", norm(x, h + "ln_2")), approximate="tanh")
+            m = F.gelu(linear(p, h + "mlp.0", norm(x, h + "ln_2")))
             x = x + linear(p, h + "mlp.3", m)
         return linear(p, "heads.head", norm(x, "encoder.ln")[:, 0])
 

@@ -7,7 +7,7 @@ updates, then its average where the case has one, as float32, little endian.
 
 Adafactor's torch form factors the last two dimensions of a tensor; ours counts (first, all others) as one matrix, so tensors
 of more dimensions are given to it as such. Muon's torch form rounds to bf16 before its products; ours are fp32, so bfloat16()
-is the identity while it runs. Lion is not in torch: its paper's algorithm (arXiv 2302.06675) is written below.
+is the identity while it runs. It steps the matrices that a parameter packs (PACKED) as parameters of their own. Lion is not in torch: its paper's algorithm (arXiv 2302.06675) is written below.
 """
 import sys
 
@@ -18,6 +18,9 @@ STEPS = 20
 
 # (shape, weight decay applies, Muon's matrix)
 SHAPES = [((24, 40), True, True), ((70, 16), True, True), ((30, 12), True, False), ((33,), False, False), ((6, 5, 3, 3), True, False)]
+
+# parameter: (matrices in it, the dimension along which they lie); one that lies along 1 is stored (in, out)
+PACKED = {0: (3, 0), 1: (2, 1)}
 
 
 def number(parameter, step, n):
@@ -62,6 +65,31 @@ def muon(parameters):
     ]
 
 
+class PackedMuon:
+    """Steps each packed matrix, as (out, in), by itself."""
+
+    def __init__(self, parameters):
+        self.whole = [parameters[i] for i in PACKED]
+        self.parts = [[self.part(p, i, j).clone().requires_grad_() for j in range(PACKED[i][0])] for p, i in zip(self.whole, PACKED)]
+        self.optimizers = muon(parameters)
+        self.optimizers[0] = torch.optim.Muon([q for parts in self.parts for q in parts], lr=0.02, momentum=0.95, nesterov=True, ns_steps=5, weight_decay=0.1)
+
+    def part(self, p, i, j):
+        n, dim = PACKED[i]
+        part = p.detach().chunk(n, dim)[j]
+        return part.T if dim else part
+
+    def step(self):
+        for p, i, parts in zip(self.whole, PACKED, self.parts):
+            for j, q in enumerate(parts):
+                q.grad = self.part(p.grad, i, j).contiguous()
+        for optimizer in self.optimizers:
+            optimizer.step()
+        for p, i, parts in zip(self.whole, PACKED, self.parts):
+            for j, q in enumerate(parts):
+                self.part(p, i, j).copy_(q.detach())
+
+
 # name: (optimizers of parameters, gradient scale, clip value, EMA's decay)
 CASES = {
     "sgd": (lambda p: [torch.optim.SGD(groups(p, 0.01), lr=0.1, momentum=0.9)], 1, 0, 0),
@@ -71,6 +99,7 @@ CASES = {
     "lion": (lambda p: [Lion(groups(p, 1.0), lr=1e-3, betas=(0.9, 0.99), weight_decay=1.0)], 1, 0, 0),
     "adafactor": (lambda p: [torch.optim.Adafactor(groups(p, 0.1), lr=0.01, beta2_decay=-0.8, eps=(None, 1e-3), d=1.0)], 1, 0, 0),
     "muon": (muon, 1, 0, 0),
+    "muon, packed": (lambda p: [PackedMuon(p)], 1, 0, 0),
 }
 
 
@@ -98,9 +127,8 @@ def run(name, file):
             file.write(a.numpy().astype("<f4").tobytes())
 
 
+rounded = torch.Tensor.bfloat16
 with open(sys.argv[1], "wb") as f:
     for case in CASES:
-        if case == "muon":
-            rounded, torch.Tensor.bfloat16 = torch.Tensor.bfloat16, lambda self: self.clone()
+        torch.Tensor.bfloat16 = (lambda self: self.clone()) if case.startswith("muon") else rounded
         run(case, f)
-torch.Tensor.bfloat16 = rounded

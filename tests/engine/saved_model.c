@@ -131,6 +131,8 @@ status_t save(const char *directory, int world_size, int64_t step, int seed, str
                                                 .skipped = 2,
                                                 .loss_scale = 4096,
                                                 .growth_count = 17,
+                                                .samples = 123456789012,
+                                                .not_finite = 2,
                                                 .spike_norms = NORMS,
                                                 .n_spike_norms = 3,
                                                 .tensors = MODEL,

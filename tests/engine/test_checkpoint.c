@@ -106,7 +106,7 @@ static status_t digests_by(int64_t batch, const struct checkpoint_segment *segme
     const struct checkpoint_snapshot snapshot = {
         .tensors = MODEL, .n_tensors = TENSORS, .segments = segments, .data = data, .n_segments = n
     };
-    return gather_digests(&config, &snapshot, batch, digests, weights, e);
+    return gather_digests(&config, &snapshot, NULL, batch, digests, weights, e);
 }
 
 static void digests_do_not_depend_on_the_batches_that_they_are_exchanged_in(void **state) {
@@ -160,6 +160,8 @@ static void the_reader_returns_what_the_writer_stored(void **state) {
     assert_int_equal(info->skipped, 2);
     assert_true(info->loss_scale == 4096);
     assert_int_equal(info->growth_count, 17);
+    assert_int_equal(info->samples, 123456789012);
+    assert_int_equal(info->not_finite, 2);
     assert_int_equal(info->n_spike_norms, 3);
     for (int i = 0; i < 3; i++)
         assert_true(info->spike_norms[i] == NORMS[i]);
@@ -206,6 +208,7 @@ static void a_manifest_without_a_count_of_updates_is_read(void **state) {
     assert_int_equal(checkpoint_reader_open(path_of("old/step-40").s, NULL, &r, &e), ST_OK);
     assert_int_equal(checkpoint_reader_info(r)->updates, 39);
     assert_int_equal(checkpoint_reader_info(r)->skipped, 1);
+    assert_int_equal(checkpoint_reader_info(r)->samples, 0);
 }
 
 static void the_reader_returns_the_record_of_each_rank_once_and_its_own_first(void **state) {

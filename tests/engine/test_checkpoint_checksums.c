@@ -122,6 +122,8 @@ static void a_manifest_with_a_valid_checksum_and_wrong_content_is_refused(void *
         { M, "step", "41", "rank-0.json': it is of rank 0 of 3 at step 40; the manifest is of 3 at step 41" },
         { M, "updates", "-1", "its 'updates' is not a number from 0 to" },
         { M, "skipped", "-1", "its 'skipped' is not a number from 0 to" },
+        { M, "samples", "-1", "its 'samples' is not a number from 0 to" },
+        { M, "not_finite", "1.5", "its 'not_finite' is not a number from 0 to" },
         { M, "growth_count", "-1", "its 'growth_count' is not a number from 0 to" },
         { M, "loss_scale", "-0.5", "its 'loss_scale' has a value that is not a number >= 0" },
         { M, "loss_scale", "\"1\"", "its 'loss_scale' has a value that is not a number >= 0" },
@@ -439,7 +441,7 @@ static status_t gather_with(int64_t step, const struct part *part, size_t digest
     for (size_t i = 0; i < digests; i++)
         tell(digest, sizeof digest);
     from_rank_1.n -= cut_off;
-    return gather_digests(&config, &snapshot, 64, ret, weights, e);
+    return gather_digests(&config, &snapshot, NULL, 64, ret, weights, e);
 }
 
 static void impossible_digests_of_another_rank_are_refused(void **state) {

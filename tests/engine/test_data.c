@@ -204,29 +204,30 @@ static void a_vocabulary_from_a_checkpoint_must_fit_the_text(void **state) {
     }
 }
 
-static void an_epoch_visits_every_start_once_and_epochs_differ(void **state) {
+static void an_epoch_visits_every_sample_once_and_epochs_differ(void **state) {
     (void)state;
     static const int64_t sizes[] = { 1, 2, 3, 4, 5, 17, 64, 65, 1000, 4097 };
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         int64_t n = sizes[s];
         CLEANUP(freep) char *seen = calloc((size_t)n, 1);
         for (int64_t i = 0; i < n; i++) {
-            int64_t at = sampler_permute(7, 3, SAMPLER_TRAIN, n, i);
+            int64_t at = sampler_permute(7, 3, SAMPLER_ORDER, n, i);
             assert_in_range(at, 0, n - 1);
             assert_int_equal(seen[at]++, 0);
         }
     }
     int same_epoch = 0, same_seed = 0, same_stream = 0, fixed = 0;
     for (int64_t i = 0; i < 10000; i++) {
-        int64_t at = sampler_permute(1, 0, SAMPLER_TRAIN, 10000, i);
-        same_epoch += at == sampler_permute(1, 1, SAMPLER_TRAIN, 10000, i);
-        same_seed += at == sampler_permute(2, 0, SAMPLER_TRAIN, 10000, i);
-        same_stream += at == sampler_permute(1, 0, SAMPLER_VALIDATION, 10000, i);
+        int64_t at = sampler_permute(1, 0, SAMPLER_ORDER, 10000, i);
+        same_epoch += at == sampler_permute(1, 1, SAMPLER_ORDER, 10000, i);
+        same_seed += at == sampler_permute(2, 0, SAMPLER_ORDER, 10000, i);
+        same_stream += at == sampler_permute(1, 0, SAMPLER_OFFSET, 10000, i);
         fixed += at == i;
     }
     /* The chance is 1 in 10,000: with one expected, more than ten do not happen. */
     assert_true(same_epoch <= 10 && same_seed <= 10 && same_stream <= 10 && fixed <= 10);
-    assert_int_equal(sampler_start(1, SAMPLER_TRAIN, 100, 250), sampler_permute(1, 2, SAMPLER_TRAIN, 100, 50));
+    assert_int_equal(sampler_index(SOURCE_TRAIN, 1, 100, 250), sampler_permute(1, 2, SAMPLER_ORDER, 100, 50));
+    assert_int_equal(sampler_index(SOURCE_VALIDATION, 1, 100, 50), 50);
 }
 
 /* A chi-squared test over 64 bins of the first tenth of a large permutation: neighbours are not correlated. */
@@ -235,7 +236,7 @@ static void samples_are_spread_evenly(void **state) {
     enum { N = 1000000, TAKEN = N / 10, BINS = 64 };
     int bins[BINS] = { 0 };
     for (int64_t i = 0; i < TAKEN; i++)
-        bins[sampler_permute(99, 0, SAMPLER_TRAIN, N, i) * BINS / N]++;
+        bins[sampler_permute(99, 0, SAMPLER_ORDER, N, i) * BINS / N]++;
     double chi = 0, want = (double)TAKEN / BINS;
     for (int b = 0; b < BINS; b++)
         chi += (bins[b] - want) * (bins[b] - want) / want;
@@ -273,6 +274,7 @@ static struct loader *loader_of(const struct source *s, const int *ks, int n, in
                                     .micro_batches = ks,
                                     .n_micro_batches = n,
                                     .first_step = first_step,
+                                    .first_sample = first_step * GLOBAL,
                                     .steps = STEPS };
     struct loader *l = NULL;
     struct err e;
@@ -395,14 +397,14 @@ static void validation_is_the_same_every_time_and_never_from_the_training_part(v
     (void)state;
     struct err e;
     CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T); /* last 50 of 500 */
-    assert_int_equal(source_info(s)->samples[SOURCE_VALIDATION], 50 - T);
+    assert_int_equal(source_info(s)->samples[SOURCE_VALIDATION], 49 / T);
     int32_t tokens[4 * T], targets[4 * T], again[T], again_targets[T];
-    assert_int_equal(read_part(s, 10, 4, tokens, targets, &e), ST_OK);
+    assert_int_equal(read_part(s, 1, 4, tokens, targets, &e), ST_OK);
     for (int i = 0; i < 4 * T; i++) {
         assert_in_range(tokens[i], 450 % 251, 499 % 251);
         assert_int_equal(targets[i], tokens[i] + 1);
     }
-    assert_int_equal(read_part(s, 12, 1, again, again_targets, &e), ST_OK);
+    assert_int_equal(read_part(s, 3, 1, again, again_targets, &e), ST_OK);
     assert_memory_equal(again, tokens + 2 * T, sizeof again);
 }
 
@@ -453,7 +455,7 @@ int main(void) {
         cmocka_unit_test(a_long_text_of_wide_characters_is_read_whole),
         cmocka_unit_test(unusable_data_is_one_sentence_with_the_file),
         cmocka_unit_test(a_vocabulary_from_a_checkpoint_must_fit_the_text),
-        cmocka_unit_test(an_epoch_visits_every_start_once_and_epochs_differ),
+        cmocka_unit_test(an_epoch_visits_every_sample_once_and_epochs_differ),
         cmocka_unit_test(samples_are_spread_evenly),
         cmocka_unit_test(a_batch_is_the_same_on_every_rank_and_after_a_resume),
         cmocka_unit_test(what_is_not_wanted_is_not_made),

@@ -392,7 +392,7 @@ static void a_set_that_fits_no_cache_is_decoded_when_it_is_read(void **state) {
     assert_true(image[0] > -1);
     put("large/a/0.png", "broken", 6); /* the first of all files */
     int sample = 0;
-    while (sampler_start(1, SAMPLER_TRAIN, FILES, sample) != 0)
+    while (sampler_index(SOURCE_TRAIN, 1, FILES, sample) != 0)
         sample++;
     assert_int_equal(source_read(s, SOURCE_TRAIN, 1, sample, 1, &to, &e), ST_INVALID_ARGUMENT);
     assert_non_null(strstr(e.msg, "large/a/0.png' cannot be read"));
@@ -660,6 +660,7 @@ static void a_sample_is_drawn_in_the_same_way_on_every_rank_and_after_a_resume(v
     config.micro_batches = some;
     config.n_micro_batches = 2;
     config.first_step = 11;
+    config.first_sample = 11 * config.global_batch;
     config.threads = 1;
     assert_int_equal(loader_open(&config, &other, &e), ST_OK);
     for (int step = 0; step < STEPS; step++)

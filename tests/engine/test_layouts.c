@@ -158,7 +158,7 @@ static void as_mlp(struct trainee *t) {
 }
 static void as_resnet(struct trainee *t) {
     t->config.model = (struct model_config){ .kind = &model_resnet, .resnet = { .layers = 18, .width = 16 } };
-    t->config.train.ema_decay = 0.9; /* statistics have none */
+    t->config.train.ema.decay = 0.9; /* statistics have none */
     trainee_images(t);
 }
 static void as_vit(struct trainee *t) {

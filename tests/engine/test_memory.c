@@ -177,6 +177,32 @@ static void a_process_does_not_grow_after_its_first_step(void **state) {
     }
 }
 
+/* Opens an engine of one rank that evaluates this many batches. Returns the length of its evaluation plan. */
+static int evaluation_instructions(int batches) {
+    struct trainee *t = trainee_new();
+    const struct engine_hooks hooks = { .ctx = NULL };
+    struct collective *alone = NULL;
+    struct engine *engine = NULL;
+    struct err e;
+    t->config.train.eval.batches = batches;
+    assert_int_equal(collective_open_alone(&alone, &e), ST_OK);
+    if (engine_open(&t->config, alone, &hooks, &engine, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    const int n = engine->evaluate->queue[QUEUE_COMPUTE].n;
+    engine = engine_close(engine);
+    collective_close(alone);
+    trainee_free(t);
+    return n;
+}
+
+/* The evaluation plan is executed once for each batch. */
+static void the_plan_of_an_evaluation_does_not_grow_with_its_batches(void **state) {
+    (void)state;
+    const int one = evaluation_instructions(1);
+    assert_true(one > 0);
+    assert_int_equal(evaluation_instructions(10000), one);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(zero_divides_states_then_gradients_then_parameters),
@@ -184,6 +210,7 @@ int main(void) {
         cmocka_unit_test(selective_recompute_lies_between),
         cmocka_unit_test(the_arena_is_the_plan_to_the_byte),
         cmocka_unit_test(a_process_does_not_grow_after_its_first_step),
+        cmocka_unit_test(the_plan_of_an_evaluation_does_not_grow_with_its_batches),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,9 @@
 /* Configurations of models: what the data resolves, which configurations are refused with which message, and what is
- * recorded. */
+ * recorded. The initial values of models. */
 #include "engine/model/model.h"
+#include "engine/run/initial.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -121,8 +123,95 @@ static void an_unreadable_model_in_a_layout_gives_an_error_that_names_the_proble
     assert_non_null(strstr(e.msg, "not one that this build can read"));
 }
 
+static const struct parameter *parameter_named(const struct graph *g, const char *name) {
+    for (int i = 0; i < g->n_parameters; i++)
+        if (strcmp(g->parameters[i].name, name) == 0)
+            return &g->parameters[i];
+    fail_msg("there is no parameter %s", name);
+    return NULL;
+}
+
+/* The deviation that timm's init_weights_vit_timm gives each parameter, and whether timm's optimizers decay it. */
+static void a_vit_begins_as_one_of_timm(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        enum init init;
+        double std;
+        bool decay;
+    } expected[] = {
+        { "class_token", INIT_NORMAL, 1e-6, false },
+        { "encoder.pos_embedding", INIT_NORMAL, 0.02, false },
+        { "conv_proj.weight", INIT_UNIFORM, 0.041666667, true }, /* 1 / sqrt(3 * 3 * 8 * 8) */
+        { "conv_proj.bias", INIT_UNIFORM, 0.041666667, false },
+        { "encoder.layers.encoder_layer_0.ln_1.weight", INIT_ONE, 0, false },
+        { "encoder.layers.encoder_layer_0.ln_1.bias", INIT_ZERO, 0, false },
+        { "encoder.layers.encoder_layer_0.self_attention.in_proj_weight", INIT_NORMAL, 0.02, true },
+        { "encoder.layers.encoder_layer_0.self_attention.in_proj_bias", INIT_ZERO, 0, false },
+        { "encoder.layers.encoder_layer_0.self_attention.out_proj.weight", INIT_NORMAL, 0.02, true },
+        { "encoder.layers.encoder_layer_0.mlp.0.weight", INIT_NORMAL, 0.02, true },
+        { "encoder.layers.encoder_layer_0.mlp.3.weight", INIT_NORMAL, 0.02, true },
+        { "encoder.layers.encoder_layer_0.mlp.3.bias", INIT_ZERO, 0, false },
+        { "heads.head.weight", INIT_NORMAL, 0.02, true },
+        { "heads.head.bias", INIT_ZERO, 0, false },
+    };
+    struct model_config c = { .kind = &model_vit,
+                              .vit = { .layers = 1, .heads = 2, .width = 8, .patch = 8, .hidden = 32 } };
+    struct graph *g = NULL;
+    struct err e;
+    assert_int_equal(model_resolve(&c, &PHOTOS, &e), ST_OK);
+    assert_int_equal(model_build(&c, &PHOTOS, 2, DTYPE_F32, &g, &e), ST_OK);
+    for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
+        const struct parameter *p = parameter_named(g, expected[i].name);
+        if (p->init != expected[i].init || p->decay != expected[i].decay ||
+            !(fabs(p->init_std - expected[i].std) <= 1e-7))
+            fail_msg("%s: init %d, deviation %g, decay %d", p->name, (int)p->init, p->init_std, p->decay);
+    }
+    graph_free(g);
+}
+
+/* As torch.nn.Linear begins: between -1 / sqrt(inputs) and 1 / sqrt(inputs). */
+static void the_head_of_a_resnet_begins_as_torchvisions(void **state) {
+    (void)state;
+    struct model_config c = { .kind = &model_resnet, .resnet = { .layers = 18, .width = 16 } };
+    struct graph *g = NULL;
+    struct err e;
+    assert_int_equal(model_resolve(&c, &PHOTOS, &e), ST_OK);
+    assert_int_equal(model_build(&c, &PHOTOS, 2, DTYPE_F32, &g, &e), ST_OK);
+    for (int bias = 0; bias < 2; bias++) {
+        const struct parameter *p = parameter_named(g, bias ? "fc.bias" : "fc.weight");
+        assert_int_equal(p->init, INIT_UNIFORM);
+        assert_true(fabs(p->init_std * sqrt(3) - 1 / sqrt(128)) < 1e-9);
+    }
+    graph_free(g);
+}
+
+/* Mean, deviation and bounds; and a number does not depend on where a range begins. */
+static void uniform_numbers_fill_their_range(void **state) {
+    (void)state;
+    enum { N = 40000 };
+    static float all[N], part[100];
+    const struct parameter p = { .init = INIT_UNIFORM, .init_std = 0.5, .shape = { 1, { N } } };
+    double sum = 0, squares = 0, low = 0, high = 0;
+    initial_parameter(&p, 3, 7, 0, N, all);
+    initial_parameter(&p, 3, 7, 1024, 100, part);
+    assert_memory_equal(part, all + 1024, sizeof part);
+    for (int i = 0; i < N; i++) {
+        sum += (double)all[i];
+        squares += (double)all[i] * (double)all[i];
+        low = fmin(low, (double)all[i]);
+        high = fmax(high, (double)all[i]);
+    }
+    const double bound = 0.5 * sqrt(3);
+    assert_true(fabs(sum / N) < 0.01 && fabs(sqrt(squares / N) - 0.5) < 0.01);
+    assert_true(high < bound && high > 0.999 * bound && low > -bound && low < -0.999 * bound);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_vit_begins_as_one_of_timm),
+        cmocka_unit_test(the_head_of_a_resnet_begins_as_torchvisions),
+        cmocka_unit_test(uniform_numbers_fill_their_range),
         cmocka_unit_test(the_data_decides_what_the_spec_leaves_open),
         cmocka_unit_test(what_cannot_be_is_refused_by_its_field),
         cmocka_unit_test(a_record_builds_the_same_configuration_again),

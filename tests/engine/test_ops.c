@@ -92,6 +92,15 @@ static int make_linear(struct graph *g) { return linear_of(g, &op_linear, false)
 static int make_linear_transposed(struct graph *g) { return linear_of(g, &op_linear, true); }
 static int make_linear_gelu(struct graph *g) { return linear_of(g, &op_linear_gelu, true); }
 
+static int make_linear_gelu_erf(struct graph *g) {
+    struct op_arguments args = { .in = { source(g, SHAPE(B, 4, 5)) },
+                                 .n_uses = 2,
+                                 .attr = { .transposed = true, .gelu_erf = true } };
+    args.use[0] = parameter(g, SHAPE(6, 5), INIT_ZERO);
+    args.use[1] = parameter(g, SHAPE(6), INIT_ZERO);
+    return add(g, &op_linear_gelu, args, NULL);
+}
+
 /* A whole image as one vector. */
 static int make_linear_of_images(struct graph *g) {
     struct op_arguments args = { .in = { source(g, SHAPE(B, 2, 3, 4)) }, .n_uses = 1, .attr.transposed = true };
@@ -290,6 +299,7 @@ static const struct {
     CASE(linear),
     CASE(linear_transposed),
     CASE(linear_gelu),
+    CASE(linear_gelu_erf),
     CASE(linear_of_images),
     CASE(linear_packed),
     CASE(linear_packed_of_all),

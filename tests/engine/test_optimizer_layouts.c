@@ -44,7 +44,7 @@ static struct trainee *trainee_of(const struct optimizer_config *optimizer, enum
     t->config.train.optimizer = *optimizer;
     t->config.train.reduce = PLAN_REDUCE_MICRO_BATCH;
     t->config.train.precision = precision;
-    t->config.train.ema_decay = 0.9;
+    t->config.train.ema.decay = 0.9;
     t->config.train.clip_value = 0.05;
     t->config.train.schedule.min_lr = 0;
     t->config.train.steps = STEPS;

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { PARAMETERS = 5, STEPS = 20, CASES = 7 };
+enum { PARAMETERS = 5, STEPS = 20, CASES = 8, MUON = 6 };
 
 static const struct parameter SHAPES[PARAMETERS] = {
     { .name = "wide", .shape = { 2, { 24, 40 } }, .decay = true, .matrix = true },
@@ -25,23 +25,39 @@ static const struct parameter SHAPES[PARAMETERS] = {
     { .name = "convolution", .shape = { 4, { 6, 5, 3, 3 } }, .decay = true },
 };
 
+/* The same, the first two packing three and two matrices. */
+static const struct parameter PACKED[PARAMETERS] = {
+    { .name = "three", .shape = { 2, { 24, 40 } }, .decay = true, .matrix = true, .packed = 3 },
+    { .name = "two", .shape = { 2, { 70, 16 } }, .decay = true, .matrix = true, .input_first = true, .packed = 2 },
+    { .name = "embedding", .shape = { 2, { 30, 12 } }, .decay = true },
+    { .name = "bias", .shape = { 1, { 33 } } },
+    { .name = "convolution", .shape = { 4, { 6, 5, 3, 3 } }, .decay = true },
+};
+
 struct trial_case {
     const char *name;
     struct optimizer_config config;
     double gradient_scale, clip_value, ema_decay;
+    const struct parameter *shapes; /* [PARAMETERS] */
 };
 
 static const struct trial_case TRIALS[CASES] = {
-    { "sgd", { &optimizer_sgd, .sgd = { .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01 } }, 1, 0, 0 },
+    { "sgd", { &optimizer_sgd, .sgd = { .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01 } }, 1, 0, 0, SHAPES },
     { "sgd nesterov",
       { &optimizer_sgd, .sgd = { .lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true } },
       1,
       0,
-      0 },
-    { "adamw", { &optimizer_adamw, .adamw = { 1e-2, 0.9, 0.95, 1e-8, 0.1 } }, 1, 0, 0 },
-    { "adamw clipped, averaged", { &optimizer_adamw, .adamw = { 1e-2, 0.9, 0.99, 1e-8, 0.1 } }, 0.75, 0.25, 0.9 },
-    { "lion", { &optimizer_lion, .lion = { 1e-3, 0.9, 0.99, 1.0 } }, 1, 0, 0 },
-    { "adafactor", { &optimizer_adafactor, .adafactor = { 0.01, 0.8, 1e-30, 1e-3, 1, 0.1 } }, 1, 0, 0 },
+      0,
+      SHAPES },
+    { "adamw", { &optimizer_adamw, .adamw = { 1e-2, 0.9, 0.95, 1e-8, 0.1 } }, 1, 0, 0, SHAPES },
+    { "adamw clipped, averaged",
+      { &optimizer_adamw, .adamw = { 1e-2, 0.9, 0.99, 1e-8, 0.1 } },
+      0.75,
+      0.25,
+      0.9,
+      SHAPES },
+    { "lion", { &optimizer_lion, .lion = { 1e-3, 0.9, 0.99, 1.0 } }, 1, 0, 0, SHAPES },
+    { "adafactor", { &optimizer_adafactor, .adafactor = { 0.01, 0.8, 1e-30, 1e-3, 1, 0.1 } }, 1, 0, 0, SHAPES },
     { "muon",
       { &optimizer_muon, .muon = { .lr = 0.02,
                                    .momentum = 0.95,
@@ -51,7 +67,19 @@ static const struct trial_case TRIALS[CASES] = {
                                    .adamw = { 3e-3, 0.9, 0.95, 1e-8, 0.1 } } },
       1,
       0,
-      0 },
+      0,
+      SHAPES },
+    { "muon, packed",
+      { &optimizer_muon, .muon = { .lr = 0.02,
+                                   .momentum = 0.95,
+                                   .weight_decay = 0.1,
+                                   .iterations = 5,
+                                   .nesterov = true,
+                                   .adamw = { 3e-3, 0.9, 0.95, 1e-8, 0.1 } } },
+      1,
+      0,
+      0,
+      PACKED },
 };
 
 /* As number() in record_optimizers.py: computed in integers, exact in float. */
@@ -83,7 +111,8 @@ struct stepped {
 };
 
 static struct stepped stepped_new(const struct trial_case *c, const struct kernels *k, int number) {
-    struct stepped s = { .p = &SHAPES[number], .n = shape_elements(&SHAPES[number].shape) };
+    const struct parameter *p = &c->shapes[number];
+    struct stepped s = { .p = p, .n = shape_elements(&p->shape) };
     s.master = floats(s.n);
     numbers(number, 0, s.n, s.master);
     s.gradient = floats(s.n);
@@ -275,6 +304,12 @@ static void assert_same_bits(const struct trial_case *c, const struct stepped *a
 static const struct parameter LARGE[] = {
     { .name = "a large wide matrix", .shape = { 2, { 150, 397 } }, .decay = true, .matrix = true },
     { .name = "a large tall matrix", .shape = { 2, { 613, 97 } }, .decay = true, .matrix = true },
+    { .name = "a large packed matrix",
+      .shape = { 2, { 200, 507 } },
+      .decay = true,
+      .matrix = true,
+      .input_first = true,
+      .packed = 3 },
     { .name = "a large vector", .shape = { 1, { 50021 } } },
 };
 
@@ -395,7 +430,7 @@ static void an_impossible_setting_is_refused_by_its_field(void **state) {
 /* Five iterations bring every singular value near 1: all eigenvalues of the Gram matrix of the step are. */
 static void muon_steps_along_a_nearly_orthogonal_matrix(void **state) {
     (void)state;
-    struct trial_case c = TRIALS[CASES - 1];
+    struct trial_case c = TRIALS[MUON];
     c.config.muon.weight_decay = 0;
     c.config.muon.lr = 1;
     CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(isa_count() - 1), 2, KERNELS_FP32);
@@ -413,6 +448,30 @@ static void muon_steps_along_a_nearly_orthogonal_matrix(void **state) {
     stepped_done(&s);
 }
 
+/* "wide" has 24 outputs and 40 inputs; stored the other way it has 40 outputs, and a larger step. */
+static void muon_steps_further_where_a_matrix_has_more_outputs_than_inputs(void **state) {
+    (void)state;
+    struct trial_case c = TRIALS[MUON];
+    c.config.muon.weight_decay = 0;
+    CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(isa_count() - 1), 2, KERNELS_FP32);
+    struct parameter input_first = SHAPES[0];
+    input_first.input_first = true;
+    struct stepped s[2];
+    for (int i = 0; i < 2; i++) {
+        s[i] = stepped_new(&c, k, 0);
+        s[i].p = i ? &input_first : s[i].p;
+        memset(s[i].master, 0, (size_t)s[i].n * sizeof(float));
+        numbers(0, 1, s[i].n, s[i].gradient);
+        step(&c, k, &s[i], 0, s[i].n, 1);
+    }
+    for (int64_t i = 0; i < s[0].n; i++) {
+        const double want = sqrt(40.0 / 24) * (double)s[0].master[i];
+        assert_true(fabs((double)s[1].master[i] - want) <= 1e-6 * fabs(want));
+    }
+    stepped_done(&s[0]);
+    stepped_done(&s[1]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(twenty_updates_agree_with_pytorch),
@@ -423,6 +482,7 @@ int main(void) {
         cmocka_unit_test(states_have_the_size_that_the_header_documents),
         cmocka_unit_test(an_impossible_setting_is_refused_by_its_field),
         cmocka_unit_test(muon_steps_along_a_nearly_orthogonal_matrix),
+        cmocka_unit_test(muon_steps_further_where_a_matrix_has_more_outputs_than_inputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

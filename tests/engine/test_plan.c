@@ -34,8 +34,9 @@ static void every_data_parallel_layout_of_a_gpt_is_accepted(void **state) {
         for (int lanes = 1; lanes <= 8; lanes *= 2)
             for (int data = 1; data <= lanes; data *= 2)
                 for (int rounds = 1; rounds <= 3; rounds++)
-                    for (int kind = PLAN_TRAIN; kind <= PLAN_EVALUATE; kind++) {
+                    for (int kind = PLAN_TRAIN; kind <= PLAN_AVERAGE; kind++) {
                         struct plan_layout l = layout_of(data, lanes, lanes * rounds, (enum plan_reduce)reduce);
+                        l.ema = kind == PLAN_AVERAGE;
                         l.kind = (enum plan_kind)kind;
                         struct plans p = plans_build(plans_graph(SMALL, 3), l);
                         assert_accepted(&p);
@@ -101,7 +102,7 @@ static struct plan_layout random_layout(unsigned *seed) {
     int data = 1 << draw(seed, 4), own = 1 << draw(seed, 3), stages = data < 8 ? 1 + (int)draw(seed, 5) : 1;
     int rounds = 1 + (int)draw(seed, 4);
     struct plan_layout l = layout_of(data, data * own, data * own * rounds, (enum plan_reduce)draw(seed, 2));
-    l.kind = draw(seed, 5) ? PLAN_TRAIN : PLAN_EVALUATE;
+    l.kind = draw(seed, 5) ? PLAN_TRAIN : draw(seed, 2) ? PLAN_EVALUATE : PLAN_AVERAGE;
     l.stages = stages;
     l.schedule = schedule_kinds[draw(seed, SCHEDULES)];
     l.recompute = (enum plan_recompute)draw(seed, RECOMPUTES);
@@ -111,7 +112,7 @@ static struct plan_layout random_layout(unsigned *seed) {
         l.schedule = &schedule_1f1b, l.virtual_stages = 1;
     if (l.zero < 3 && draw(seed, 3) == 0)
         l.optimizer = &optimizer_muon;
-    l.ema = draw(seed, 2);
+    l.ema = draw(seed, 2) || l.kind == PLAN_AVERAGE;
     l.bucket_bytes = 4096 << draw(seed, 6);
     return l;
 }

@@ -3,6 +3,7 @@
 #include "engine/graph/op.h"
 #include "engine/optimizer/optimizer.h"
 #include "engine/plan/build/plan_build.h"
+#include "engine/plan/cost/bucket_choice.h"
 #include "engine/plan/cost/plan_report.h"
 #include "engine/plan/cost/timeline_svg.h"
 #include "engine/plan/op_cost.h"
@@ -330,7 +331,7 @@ static void a_thousand_ranks_are_reported_in_two_seconds(void **state) {
                                       .bucket_bytes = 25 << 20,
                                       .optimizer = &optimizer_adamw };
         struct plan_report r;
-        if (plan_report_make(g, &layout, &f, &r, &e) != ST_OK)
+        if (plan_report_make(g, &layout, NULL, &f, &r, &e) != ST_OK)
             fail_msg("%s", e.msg);
         double seconds = processor_seconds() - from;
         print_message("data %d x pipeline %d, zero %d: %.3f s\n", MIXES[i].data, MIXES[i].stages, MIXES[i].zero,
@@ -341,6 +342,42 @@ static void a_thousand_ranks_are_reported_in_two_seconds(void **state) {
         assert_true(fabs((double)r.parameters / 1.5577e9 - 1) < 0.001); /* GPT-2 XL */
         plan_report_done(&r);
     }
+}
+
+/* --- the size of buckets ---*/
+
+static struct bucket_choice choose(const struct graph *g, struct plan_layout layout, double link_seconds,
+                                   bool may_grow) {
+    struct plan_profile f;
+    struct bucket_choice ret;
+    struct err e = { "" };
+    assert_int_equal(plan_profile_find("h200", &f, &e), ST_OK);
+    f.intra_node.seconds = f.inter_node.seconds = link_seconds;
+    layout.kind = PLAN_TRAIN;
+    layout.micro_batches = layout.lanes = 8;
+    layout.reduce = PLAN_REDUCE_STEP;
+    layout.optimizer = &optimizer_adamw;
+    if (bucket_choose(g, &layout, &f, may_grow, NULL, NULL, &ret, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+    return ret;
+}
+
+/* 28M parameters: 25 buckets of the default size. */
+static void buckets_are_larger_where_messages_are_slow(void **state) {
+    (void)state;
+    static const struct gpt_shape GPT = { .layers = 8, .heads = 8, .width = 512, .context = 64, .vocabulary = 4096 };
+    CLEANUP(graph_freep) struct graph *g = NULL;
+    struct err e = { "" };
+    assert_int_equal(gpt_graph(&GPT, 1, &g, &e), ST_OK);
+    const struct bucket_choice slow = choose(g, (struct plan_layout){ .data = 8 }, 1e-3, true),
+                               alone = choose(g, (struct plan_layout){ .data = 1 }, 1e-3, true),
+                               quick = choose(g, (struct plan_layout){ .data = 8 }, 0, true);
+    assert_true(slow.bytes > BUCKET_BYTES_DEFAULT && slow.seconds < 0.99 * slow.default_seconds);
+    assert_int_equal(alone.bytes, BUCKET_BYTES_DEFAULT);
+    assert_true(quick.bytes <= BUCKET_BYTES_DEFAULT && quick.seconds <= quick.default_seconds);
+    /* With ZeRO 2 a larger bucket takes more memory, which a limit may not allow. */
+    const struct bucket_choice limited = choose(g, (struct plan_layout){ .data = 8, .zero = 2 }, 1e-3, false);
+    assert_true(limited.bytes >= BUCKET_BYTES_MIN && limited.seconds <= limited.default_seconds);
 }
 
 /* Rajbhandari et al. 2020, "ZeRO": bytes of a parameter's weight, gradient and optimizer state at D ranks. */
@@ -362,7 +399,7 @@ static void sharding_divides_the_bytes_of_states(void **state) {
                                       .bucket_bytes = 1 << 20,
                                       .optimizer = &optimizer_adamw };
         struct plan_report r;
-        if (plan_report_make(g, &layout, &f, &r, &e) != ST_OK)
+        if (plan_report_make(g, &layout, NULL, &f, &r, &e) != ST_OK)
             fail_msg("%s", e.msg);
         double n = (double)r.parameters, part = zero >= 1 ? 0.25 : 1;
         assert_true(fabs((double)r.stages[0].family_bytes[FAMILY_OPTIMIZER] / (8 * n * part) - 1) < 0.02);
@@ -385,6 +422,7 @@ int main(void) {
         cmocka_unit_test(zero_bubble_is_below_1f1b_and_interleaved_below_both_halves),
         cmocka_unit_test(a_step_can_be_drawn),
         cmocka_unit_test(a_thousand_ranks_are_reported_in_two_seconds),
+        cmocka_unit_test(buckets_are_larger_where_messages_are_slow),
         cmocka_unit_test(sharding_divides_the_bytes_of_states),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

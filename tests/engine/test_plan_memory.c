@@ -233,7 +233,7 @@ static size_t bytes_of(int micro_batch, int global_batch, int lanes, enum plan_r
     size_t bytes = 0;
     int rank;
     struct err e = { "" };
-    assert_int_equal(plan_max_bytes(g, &l, &bytes, &rank, &e), ST_OK);
+    assert_int_equal(plan_max_bytes(g, &l, NULL, &bytes, &rank, &e), ST_OK);
     graph_free(g);
     return bytes;
 }
@@ -250,7 +250,7 @@ static void the_fullest_rank_is_found(void **state) {
             most = plan_bytes(p.of[r]) > most ? plan_bytes(p.of[r]) : most;
         int rank;
         struct err e = { "" };
-        assert_int_equal(plan_max_bytes(p.graph, &l, &found, &rank, &e), ST_OK);
+        assert_int_equal(plan_max_bytes(p.graph, &l, NULL, &found, &rank, &e), ST_OK);
         assert_int_equal(found, plan_bytes(p.of[rank]));
         assert_within("the fullest", (double)found, (double)most, 0.1);
         plans_free(&p);

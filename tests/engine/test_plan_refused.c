@@ -51,7 +51,7 @@ static status_t simulate(void *ctx, struct err *e) {
 static status_t report(void *ctx, struct err *e) {
     struct subject *s = ctx;
     struct plan_report r = { .n_stages = -1 };
-    status_t st = plan_report_make(s->graph, &s->layout, &s->profile, &r, e);
+    status_t st = plan_report_make(s->graph, &s->layout, NULL, &s->profile, &r, e);
     assert_true((r.n_stages < 0) == (st != ST_OK));
     if (st == ST_OK)
         plan_report_done(&r);

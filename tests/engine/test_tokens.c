@@ -151,14 +151,14 @@ static void token_files_make_windows_of_both_parts(void **state) {
     const char *train = headed("train", 2, 0, 1000), *validation = bare("validation", 2, 2000, 40);
     assert_int_equal(open_tokens(train, validation, 3000, NULL, &s, &e), ST_OK);
     const struct source_info *info = source_info(s);
-    assert_int_equal(info->samples[SOURCE_TRAIN], 1000 - 8);
-    assert_int_equal(info->samples[SOURCE_VALIDATION], 40 - 8);
+    assert_int_equal(info->samples[SOURCE_TRAIN], 999 / 8);
+    assert_int_equal(info->samples[SOURCE_VALIDATION], 39 / 8);
     assert_int_equal(info->vocabulary, 3000);
     assert_null(info->tokenizer);
     int32_t tokens[4 * 8], targets[4 * 8];
     struct batch to = { .of = { [BATCH_TOKENS] = tokens, [BATCH_TARGETS] = targets } };
     for (int part = 0; part < SOURCE_SPLITS; part++) {
-        assert_int_equal(source_read(s, (enum source_split)part, 3, 7, 4, &to, &e), ST_OK);
+        assert_int_equal(source_read(s, (enum source_split)part, 3, part ? 0 : 7, 4, &to, &e), ST_OK);
         for (int i = 0; i < 4 * 8; i++) {
             assert_in_range(tokens[i], part ? 2000 : 0, part ? 2039 : 999);
             assert_int_equal(targets[i], tokens[i] + 1);
@@ -167,6 +167,56 @@ static void token_files_make_windows_of_both_parts(void **state) {
     /* The digest covers the order of the bytes: another order gives another digest. */
     assert_int_equal(open_tokens(validation, train, 3000, NULL, &other, &e), ST_OK);
     assert_string_not_equal(source_info(other)->sha256, info->sha256);
+}
+
+/* Counts how often each token is a target in one epoch. The k-th token of the files is k. */
+static void each_token_is_a_target_once_in_an_epoch_and_epochs_cut_the_text_elsewhere(void **state) {
+    (void)state;
+    enum { TOKENS = 1003, CONTEXT = 8, WINDOWS = (TOKENS - 1) / CONTEXT };
+    struct err e = { "" };
+    CLEANUP(source_closep) struct source *s = NULL;
+    assert_int_equal(open_tokens(headed("counted", 2, 0, TOKENS), NULL, 3000, NULL, &s, &e), ST_OK);
+    assert_int_equal(source_info(s)->samples[SOURCE_TRAIN], WINDOWS);
+    int first_offsets[CONTEXT] = { 0 };
+    for (int epoch = 0; epoch < 2 * CONTEXT + 1; epoch++) {
+        int seen[TOKENS] = { 0 }, starts[TOKENS] = { 0 }, missed = 0, twice = 0, lowest = TOKENS;
+        for (int i = 0; i < WINDOWS; i++) {
+            int32_t targets[CONTEXT];
+            struct batch to = { .of = { [BATCH_TARGETS] = targets } };
+            assert_int_equal(source_read(s, SOURCE_TRAIN, 3, (int64_t)epoch * WINDOWS + i, 1, &to, &e), ST_OK);
+            assert_int_equal(starts[targets[0]]++, 0); /* no window comes twice */
+            lowest = targets[0] < lowest ? targets[0] : lowest;
+            for (int t = 0; t < CONTEXT; t++)
+                seen[targets[t]]++;
+        }
+        for (int t = 1; t < TOKENS; t++) {
+            missed += seen[t] == 0;
+            twice += seen[t] == 2;
+            assert_in_range(seen[t], 0, 2);
+        }
+        first_offsets[lowest - 1] += epoch > 0;
+        assert_true(epoch > 0 || (lowest == 1 && twice == 0)); /* the first pass begins with the text */
+        assert_true(missed < CONTEXT + (TOKENS - 1) % CONTEXT + 1 && twice < CONTEXT);
+        assert_int_equal(missed, TOKENS - 1 - WINDOWS * CONTEXT + twice);
+    }
+    for (int offset = 0; offset < CONTEXT; offset++)
+        assert_int_equal(first_offsets[offset], 2);
+}
+
+static void validation_is_in_order_and_the_same_for_every_seed(void **state) {
+    (void)state;
+    struct err e = { "" };
+    CLEANUP(source_closep) struct source *s = NULL;
+    const char *train = headed("train", 2, 0, 1000), *validation = bare("validation", 2, 2000, 40);
+    assert_int_equal(open_tokens(train, validation, 3000, NULL, &s, &e), ST_OK);
+    int32_t tokens[2][4 * 8];
+    for (int seed = 0; seed < 2; seed++)
+        assert_int_equal(source_read(s, SOURCE_VALIDATION, seed, 0, 4,
+                                     &(struct batch){ .of = { [BATCH_TOKENS] = tokens[seed] } }, &e),
+                         ST_OK);
+    for (int i = 0; i < 4 * 8; i++)
+        assert_int_equal(tokens[0][i], 2000 + i);
+    assert_memory_equal(tokens[0], tokens[1], sizeof tokens[0]);
 }
 
 /* A bad token in the middle of a file: with one thread or four, the batches before it are delivered, and then every
@@ -455,6 +505,8 @@ int main(void) {
         cmocka_unit_test(a_broken_token_file_is_one_sentence_with_file_and_place),
         cmocka_unit_test(a_text_in_place_of_token_files_is_recognized),
         cmocka_unit_test(token_files_make_windows_of_both_parts),
+        cmocka_unit_test(each_token_is_a_target_once_in_an_epoch_and_epochs_cut_the_text_elsewhere),
+        cmocka_unit_test(validation_is_in_order_and_the_same_for_every_seed),
         cmocka_unit_test(a_failure_comes_with_its_batch_and_stays),
         cmocka_unit_test(token_files_need_a_vocabulary_from_somewhere),
         cmocka_unit_test(a_text_in_pieces_on_threads_has_the_tokens_of_the_whole),

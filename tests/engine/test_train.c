@@ -110,6 +110,68 @@ static void a_resume_in_another_layout_ends_in_the_same_bits(void **state) {
     trainee_free(t);
 }
 
+/* With a learning rate of 0 the weights stay those of the start, so the same samples have the same loss, however many
+ * of them are in one batch. One batch of all samples is one round of the evaluation plan. */
+static void the_validation_loss_has_the_same_bits_in_one_round_and_in_many(void **state) {
+    (void)state;
+    static const struct engine_layout layouts[] = {
+        { .data = 1, .pipeline = 1 },
+        { .data = 2, .pipeline = 1, .zero = 3 },
+        { .data = 1, .pipeline = 2, .schedule = &schedule_1f1b },
+    };
+    enum { SAMPLES = 128 };
+    struct trainee *t = trainee_new();
+    double want = 0;
+    t->config.train.optimizer.adamw.lr = 0;
+    t->config.train.schedule = (struct rate_schedule){ .kind = &rate_constant };
+    t->config.train.steps = 1;
+    t->config.model.gpt.dropout = 0;
+    for (int batch = SAMPLES; batch >= 8; batch /= 4)
+        for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+            t->config.layout = layouts[i];
+            t->ranks = engine_ranks(&layouts[i]);
+            t->config.train.global_batch = batch;
+            t->config.train.eval.batches = SAMPLES / batch;
+            *t->directory = 0;
+            assert_int_equal(trainee_run(t), 0);
+            assert_int_equal(t->results[0].status, ST_OK);
+            want = want == 0 ? t->results[0].validation_loss : want;
+            assert_true(want > 0 && t->results[0].validation_loss == want);
+        }
+    trainee_free(t);
+}
+
+/* The validation set is evaluated whole and each sample once, also if a batch does not divide it. */
+static void the_loss_of_the_whole_validation_set_does_not_depend_on_the_batch(void **state) {
+    (void)state;
+    static const struct {
+        int global, micro;
+    } batches[] = { { 16, 8 }, { 16, 2 }, { 8, 1 }, { 24, 12 }, { 20, 5 }, { 14, 7 } };
+    struct trainee *t = trainee_new();
+    double want = 0;
+    t->config.train.optimizer.adamw.lr = 0;
+    t->config.train.schedule = (struct rate_schedule){ .kind = &rate_constant };
+    t->config.train.steps = 1;
+    t->config.train.lanes = 1;
+    t->config.train.eval.batches = 0;
+    t->config.model.gpt.dropout = 0;
+    t->config.layout = (struct engine_layout){ .data = 1, .pipeline = 1 };
+    t->ranks = 1;
+    for (size_t i = 0; i < sizeof batches / sizeof *batches; i++) {
+        t->config.train.global_batch = batches[i].global;
+        t->config.train.micro_batch = batches[i].micro;
+        *t->directory = 0;
+        assert_int_equal(trainee_run(t), 0);
+        if (t->results[0].status != ST_OK)
+            fail_msg("%d in %d: %s", batches[i].global, batches[i].micro, t->results[0].message);
+        want = want == 0 ? t->results[0].validation_loss : want;
+        if (!(want > 0 && t->results[0].validation_loss == want))
+            fail_msg("%d in %d: %.17g, not %.17g", batches[i].global, batches[i].micro, t->results[0].validation_loss,
+                     want);
+    }
+    trainee_free(t);
+}
+
 static void every_steps_row_is_there_once_and_the_loss_falls(void **state) {
     (void)state;
     struct trainee *t = trainee_new();
@@ -319,6 +381,8 @@ int main(void) {
         cmocka_unit_test(the_bits_do_not_depend_on_the_layout_with_reduce_micro_batch),
         cmocka_unit_test(another_seed_gives_other_bits),
         cmocka_unit_test(a_resume_in_another_layout_ends_in_the_same_bits),
+        cmocka_unit_test(the_validation_loss_has_the_same_bits_in_one_round_and_in_many),
+        cmocka_unit_test(the_loss_of_the_whole_validation_set_does_not_depend_on_the_batch),
         cmocka_unit_test(every_steps_row_is_there_once_and_the_loss_falls),
         cmocka_unit_test(the_initial_loss_is_ln_of_the_vocabulary),
         cmocka_unit_test(one_batch_can_be_overfitted),

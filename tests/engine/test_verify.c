@@ -171,7 +171,7 @@ static void every_transfer_that_is_broken_is_refused_with_the_reason(void **stat
  * WAIT on the data queue, and empty ranges have no effect. */
 static bool is_needed(const struct plan *p, const struct instruction *i) {
     bool ranged = i->kind == INSTRUCTION_NORM || i->kind == INSTRUCTION_STEP || i->kind == INSTRUCTION_ADD_USE ||
-                  i->kind == INSTRUCTION_ADD;
+                  i->kind == INSTRUCTION_ADD || i->kind == INSTRUCTION_SWITCH_AVERAGES;
     if (i->kind == INSTRUCTION_NORM) {
         for (int64_t k = i->begin; k < i->end; k++)
             if (p->shards[k].norm >= 0)
@@ -225,6 +225,94 @@ static void no_entry_of_a_queue_can_be_left_out(void **state) {
                 free_gang(&g);
             }
     }
+}
+
+/* --- plans of averages --- */
+
+static struct gang make_averages(int s) {
+    struct setting averages = SETTINGS[s];
+    averages.layout.kind = PLAN_AVERAGE;
+    averages.layout.ema = true;
+    return make_gang(&averages);
+}
+
+/* Its places are the training plan's, so that it can change weights and averages of a training run, and it needs no
+ * other memory. */
+static void the_averages_of_every_layout_lie_where_training_has_them(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct setting training = SETTINGS[s];
+        training.layout.ema = true;
+        struct gang g = make_averages(s), t = make_gang(&training);
+        struct err e = { "" };
+        if (verify_gang(&g, &e) != ST_OK)
+            fail_msg("averages, %s: %s", g.name, e.msg);
+        for (int r = 0; r < g.n; r++) {
+            const struct plan *a = g.plans[r], *b = t.plans[r];
+            for (enum plan_family f = 0; f < FAMILIES; f++) {
+                const bool same = f == FAMILY_PARAMETERS || f == FAMILY_OPTIMIZER || f == FAMILY_WORKSPACE;
+                assert_int_equal(a->family_bytes[f], same ? b->family_bytes[f] : 0);
+            }
+            assert_int_equal(a->n_shards, b->n_shards);
+            for (int i = 0; i < a->n_shards; i++) {
+                assert_int_equal(a->shards[i].ema, b->shards[i].ema);
+                assert_int_equal(a->shards[i].master, b->shards[i].master);
+                assert_int_equal(a->shards[i].weight, b->shards[i].weight);
+            }
+        }
+        free_gang(&g);
+        free_gang(&t);
+    }
+}
+
+static void no_part_of_a_plan_of_averages_can_be_left_out(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++) {
+        struct gang g = make_averages(s);
+        const int ranks = g.n, most = g.plans[0]->queue[QUEUE_COMPUTE].n + g.plans[ranks - 1]->queue[QUEUE_COMPUTE].n;
+        free_gang(&g);
+        for (int n = 0; n < ranks * most; n++) {
+            g = make_averages(s);
+            struct plan *p = g.plans[n % ranks];
+            const int at = n / ranks;
+            if (at < p->queue[QUEUE_COMPUTE].n && is_needed(p, &p->queue[QUEUE_COMPUTE].items[at])) {
+                struct err e = { "" };
+                drop(p, &p->queue[QUEUE_COMPUTE].items[at]);
+                if (verify_gang(&g, &e) == ST_OK)
+                    fail_msg("averages, %s: accepted without instruction %d of rank %d", g.name, at, p->layout.rank);
+            }
+            free_gang(&g);
+        }
+    }
+}
+
+static void a_plan_of_averages_that_is_broken_is_refused_with_the_reason(void **state) {
+    (void)state;
+    for (int s = 0; s < N_SETTINGS; s++)
+        for (int broken = 0; broken < 4; broken++) {
+            static const char *const says[] = { "change places twice", "do not change places",
+                                                "the average of|has no place", "shards [" };
+            struct gang g = make_averages(s);
+            struct plan *p = g.plans[g.n - 1];
+            struct instruction *i = find_range(p, INSTRUCTION_SWITCH_AVERAGES, 0);
+            struct err e = { "" };
+            if (i) {
+                if (broken == 0)
+                    insert(p, (int)(i - p->queue[QUEUE_COMPUTE].items) + 1, *i);
+                else if (broken == 1)
+                    i->end--;
+                else if (broken == 2)
+                    p->shards[i->begin].ema = SIZE_MAX;
+                else
+                    i->end = p->n_shards + 1;
+                if (verify_gang(&g, &e) == ST_OK)
+                    fail_msg("averages, %s: accepted with mistake %d", g.name, broken);
+                const bool earlier = broken < 2 && strstr(e.msg, "gathered"); /* the verifier meets the gather first */
+                if (!says_one_of(e.msg, says[broken]) && !earlier)
+                    fail_msg("averages, %s, mistake %d: %s", g.name, broken, e.msg);
+            }
+            free_gang(&g);
+        }
 }
 
 static void data_ranks_of_a_stage_are_translations(void **state) {
@@ -348,6 +436,9 @@ int main(void) {
         cmocka_unit_test(every_transfer_that_is_broken_is_refused_with_the_reason),
         cmocka_unit_test(no_instruction_can_be_left_out),
         cmocka_unit_test(no_entry_of_a_queue_can_be_left_out),
+        cmocka_unit_test(the_averages_of_every_layout_lie_where_training_has_them),
+        cmocka_unit_test(no_part_of_a_plan_of_averages_can_be_left_out),
+        cmocka_unit_test(a_plan_of_averages_that_is_broken_is_refused_with_the_reason),
         cmocka_unit_test(data_ranks_of_a_stage_are_translations),
         cmocka_unit_test(one_column_can_be_verified_alone),
         cmocka_unit_test(a_weight_is_stepped_by_one_rank),

@@ -77,10 +77,55 @@ static void what_one_rank_refuses_ends_all(void **state) {
     trainee_free(t);
 }
 
+/* Every rank's own plan is right; only together they are not. */
+static void ranks_that_plan_another_step_are_refused(void **state) {
+    (void)state;
+    struct trainee *t = trainee_new();
+    t->odd_bucket = 4096;
+    run(t, "odd", &(struct engine_layout){ .data = 4, .pipeline = 1, .zero = 1 });
+    for (int r = 0; r < t->ranks; r++) {
+        assert_int_equal(t->results[r].outcome, ENGINE_INTERNAL);
+        assert_non_null(strstr(t->results[r].message, "plans another step than rank"));
+    }
+    trainee_free(t);
+}
+
+/* Each rank reads one file of the checkpoint whole; all ranks refuse it for the file that one of them read. */
+static void a_damaged_checkpoint_is_refused_by_all_ranks_with_one_sentence(void **state) {
+    (void)state;
+    const struct engine_layout layout = { .data = 4, .pipeline = 1, .zero = 1 };
+    struct trainee *t = trainee_new();
+    t->config.train.steps = STEPS;
+    run(t, "whole", &layout);
+    assert_int_equal(t->results[0].status, ST_OK);
+    snprintf(t->resume, sizeof t->resume, "%.200s/step-%d", t->directory, STEPS);
+    t->config.checkpoint.resume_directory = t->resume;
+    run(t, "resumed", &layout);
+    for (int r = 0; r < t->ranks; r++)
+        assert_true(t->results[r].status == ST_OK && t->results[r].from_step == STEPS);
+    char path[300];
+    snprintf(path, sizeof path, "%s/rank-2.safetensors", t->resume);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    fseek(f, -100, SEEK_END);
+    const int byte = fgetc(f);
+    fseek(f, -100, SEEK_END);
+    fputc(byte ^ 1, f);
+    fclose(f);
+    run(t, "damaged", &layout);
+    for (int r = 0; r < t->ranks; r++) {
+        assert_int_equal(t->results[r].outcome, ENGINE_CHECKPOINT_BAD);
+        assert_non_null(strstr(t->results[r].message, "rank-2.safetensors': its bytes are not the ones"));
+    }
+    trainee_free(t);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_and_zero_stage_has_the_bits_of_one_rank),
         cmocka_unit_test(what_one_rank_refuses_ends_all),
+        cmocka_unit_test(ranks_that_plan_another_step_are_refused),
+        cmocka_unit_test(a_damaged_checkpoint_is_refused_by_all_ranks_with_one_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

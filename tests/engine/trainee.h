@@ -29,10 +29,12 @@ struct trainee_result {
     int threads[TRAINEE_STEPS];                         /* reported after this step; 0 = not reported */
     double memory_bytes[TRAINEE_STEPS];                 /* by step: the anonymous memory of this rank's process */
     double skipped[TRAINEE_STEPS], loss_scale[TRAINEE_STEPS], accuracy;
+    double average_loss[TRAINEE_STEPS], weights_loss[TRAINEE_STEPS], average_accuracy; /* of evaluations */
     double mfu[TRAINEE_STEPS], seconds[TRAINEE_STEPS], communication_wait[TRAINEE_STEPS];
     double squares[TRAINEE_STEPS]; /* sum of the squares of all grad_norm/NAME of a step; their number: */
     int inspected[TRAINEE_STEPS];
     int shards, notices;
+    double shard_loss; /* the validation loss in the report of the newest shard */
     char notice[TRAINEE_NOTICES][32];
 };
 
@@ -45,6 +47,7 @@ struct trainee {
     bool every_other;    /* checkpoints of every second step, none skipped: the step loop waits for each */
     int64_t odd_memory;  /* memory_bytes of odd ranks; 0 = that of all */
     int odd_micro_batch; /* micro_batch of odd ranks; 0 = that of all */
+    int64_t odd_bucket;  /* bucket_bytes of odd ranks; 0 = those of all */
     int odd_threads;     /* threads of odd ranks; 0 = those of all */
     int stop_rank;       /* the rank that asks for a stop ... */
     int64_t stop_step;   /* ... when it has done this step; 0 = never */
@@ -117,7 +120,11 @@ static inline void trainee_metrics(void *ctx, int64_t step, bool per_rank, const
         if (strcmp(m[i].name, "grad_norm") == 0)
             c->result->grad_norm[step] = m[i].value;
         if (strcmp(m[i].name, "validation_loss") == 0)
-            c->result->validation_loss = m[i].value;
+            c->result->weights_loss[step] = c->result->validation_loss = m[i].value;
+        if (strcmp(m[i].name, "ema_validation_loss") == 0)
+            c->result->average_loss[step] = m[i].value;
+        if (strcmp(m[i].name, "ema_validation_accuracy") == 0)
+            c->result->average_accuracy = m[i].value;
         if (strcmp(m[i].name, "validation_accuracy") == 0)
             c->result->accuracy = m[i].value;
         if (strcmp(m[i].name, "skipped_steps") == 0)
@@ -143,6 +150,7 @@ static inline void trainee_progress(void *ctx) { ((struct trainee_child *)ctx)->
 static inline void trainee_shard(void *ctx, const struct engine_shard *shard) {
     struct trainee_child *c = ctx;
     c->result->shards++;
+    c->result->shard_loss = shard->has_validation_loss ? shard->validation_loss : NAN;
     if (shard->step < TRAINEE_STEPS)
         snprintf(c->result->step_sha256[shard->step], ENGINE_SHA256_HEX, "%s", shard->weights_sha256);
     if (c->trainee->commit)
@@ -179,6 +187,8 @@ static inline int trainee_main(struct gang *gang, int rank, struct collective *c
         config.train.micro_batch = t->odd_micro_batch;
     if (t->odd_memory && rank % 2 == 1)
         config.memory_bytes = t->odd_memory;
+    if (t->odd_bucket && rank % 2 == 1)
+        config.bucket_bytes = t->odd_bucket;
     struct err e = { "" };
     struct trainee_result *r = child.result;
     /* A rank that refuses its configuration closes its connections. It must not do so before the other ranks have

@@ -12,6 +12,7 @@
 #include <trainyard/v1/log.pb-c.h>
 #include <trainyard/v1/metric.pb-c.h>
 #include <trainyard/v1/queue.pb-c.h>
+#include <trainyard/v1/status.pb-c.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
@@ -20,6 +21,7 @@ static const ProtobufCServiceDescriptor *const services[] = {
     &trainyard__v1__log_service__descriptor,      &trainyard__v1__checkpoint_service__descriptor,
     &trainyard__v1__executor_service__descriptor, &trainyard__v1__dispatch_service__descriptor,
     &trainyard__v1__queue_service__descriptor,
+    &trainyard__v1__status_service__descriptor,
 };
 
 static const ProtobufCMessageDescriptor *request_of(unsigned choice) {

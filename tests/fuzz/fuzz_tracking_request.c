@@ -1,9 +1,9 @@
 /* The body of a request of a tracker's client, which any program can send: its first byte chooses the request. Each
  * answer is JSON, and each row is within the limits that the store has for it. */
 #include "base/limits.h"
-#include "executor/program/tracking/json.h"
 #include "executor/program/tracking/mlflow.h"
 #include "executor/program/tracking/wandb.h"
+#include "tracking/json.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -139,6 +139,15 @@ def record_rope(name, parameters, context):
     write(name, qkv, y, dy, qkv.grad)
 
 
+def record_gelu_erf():
+    """301 numbers"""
+    x = leaf(301, scale=2)
+    y = F.gelu(x)
+    dy = like(y)
+    y.backward(dy)
+    write("gelu_erf", x, y, dy, x.grad)
+
+
 for dtype, suffix in ((torch.float32, ""), (torch.bfloat16, "_bf16")):
     record_linear()
     record_layernorm()
@@ -153,3 +162,5 @@ for dtype, suffix in ((torch.float32, ""), (torch.bfloat16, "_bf16")):
                                 "high_freq_factor": 4.0, "original_max_position_embeddings": 64}, 512)
     record_attention("attention_grouped", 1, 67, 4, 2, 8, True)
     record_attention("attention_full", 2, 33, 2, 2, 8, False)
+for dtype, suffix in ((torch.float32, ""), (torch.bfloat16, "_bf16")):
+    record_gelu_erf()

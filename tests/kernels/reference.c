@@ -10,6 +10,11 @@ void reference_gelu(double *y, const double *x, int64_t n) {
         y[i] = 0.5 * x[i] * (1 + tanh(sqrt(2 / M_PI) * (x[i] + 0.044715 * x[i] * x[i] * x[i])));
 }
 
+void reference_gelu_erf(double *y, const double *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = 0.5 * x[i] * erfc(-x[i] * M_SQRT1_2);
+}
+
 void reference_layernorm(double *y, const double *x, const double *branch, const double *gamma, const double *beta,
                          int64_t rows, int64_t width, double epsilon) {
     for (int64_t row = 0; row < rows; row++) {

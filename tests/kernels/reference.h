@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 
 void reference_gelu(double *y, const double *x, int64_t n);
+void reference_gelu_erf(double *y, const double *x, int64_t n);
 /* branch and beta may be NULL. */
 void reference_layernorm(double *y, const double *x, const double *branch, const double *gamma, const double *beta,
                          int64_t rows, int64_t width, double epsilon);

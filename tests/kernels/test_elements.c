@@ -130,6 +130,12 @@ static void losses_are_added_in_double(void **state) {
         assert_true(got == want);
         OK(k->sum(k, &got, a, 0, e));
         assert_true(got == 0);
+        double rows[3];
+        OK(k->sum_rows(k, rows, a, 3, n / 3, e));
+        for (int r = 0; r < 3; r++) {
+            OK(k->sum(k, &got, a + r * (n / 3), n / 3, e));
+            assert_true(rows[r] == got);
+        }
     }
 }
 
@@ -195,6 +201,48 @@ static void memory_is_filled_from_the_host_moved_and_read_back(void **state) {
     k->memory_free(k, two);
 }
 
+/* Also of what is no number: the bits change places. */
+static void two_arrays_change_places(void **state) {
+    (void)state;
+    const int64_t n = 100003;
+    CLEANUP(freep) float *a = tensor_random(n, 1, 1), *b = tensor_random(n, 2, 1);
+    a[5] = NAN;
+    b[n - 1] = -INFINITY;
+    CLEANUP(freep) float *a_was = tensor_new(n), *b_was = tensor_new(n);
+    memcpy(a_was, a, (size_t)n * sizeof *a);
+    memcpy(b_was, b, (size_t)n * sizeof *b);
+    for (int isa = 0; isa < isa_count(); isa++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(isa), 3);
+        OK(k->exchange(k, a, b, n, e));
+        assert_memory_equal(a, b_was, (size_t)n * sizeof *a);
+        assert_memory_equal(b, a_was, (size_t)n * sizeof *a);
+        OK(k->exchange(k, a, b, n, e));
+    }
+    assert_memory_equal(a, a_was, (size_t)n * sizeof *a);
+}
+
+/* The middle third of the columns of a matrix, to a matrix of its own and from there to the last third; the second size
+ * is larger than one thread copies. */
+static void rows_of_a_slice_are_moved(void **state) {
+    (void)state;
+    const int64_t rows[] = { 3, 1031 }, width[] = { 5, 301 };
+    CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(KERNELS_ISA_BEST, 3);
+    for (int i = 0; i < 2; i++) {
+        const int64_t stride = 3 * width[i];
+        const size_t row = (size_t)stride * sizeof(float), slice = (size_t)width[i] * sizeof(float);
+        CLEANUP(freep) float *a = tensor_random(rows[i] * stride, 1, 1), *b = tensor_new(rows[i] * width[i]);
+        CLEANUP(freep) float *before = tensor_new(rows[i] * stride);
+        memcpy(before, a, (size_t)(rows[i] * stride) * sizeof *a);
+        OK(k->move_rows(k, b, slice, a + width[i], row, slice, rows[i], e));
+        OK(k->move_rows(k, a + 2 * width[i], row, b, slice, slice, rows[i], e));
+        for (int64_t r = 0; r < rows[i]; r++) {
+            assert_memory_equal(a + r * stride, before + r * stride, 2 * slice);
+            assert_memory_equal(a + r * stride + 2 * width[i], before + r * stride + width[i], slice);
+            assert_memory_equal(b + r * width[i], before + r * stride + width[i], slice);
+        }
+    }
+}
+
 static void one_nan_or_infinity_among_many_is_found(void **state) {
     (void)state;
     const int64_t n = 20011;
@@ -255,6 +303,8 @@ int main(void) {
         cmocka_unit_test(a_running_mean_steps_towards_the_mean_and_rounds_its_copy),
         cmocka_unit_test(a_normalised_array_has_the_length_1_unless_it_was_too_short),
         cmocka_unit_test(memory_is_filled_from_the_host_moved_and_read_back),
+        cmocka_unit_test(rows_of_a_slice_are_moved),
+        cmocka_unit_test(two_arrays_change_places),
         cmocka_unit_test(one_nan_or_infinity_among_many_is_found),
         cmocka_unit_test(a_wrong_device_or_thread_count_is_refused_in_a_sentence),
         cmocka_unit_test(the_numerics_id_tells_instruction_sets_and_sources_apart),

@@ -44,6 +44,30 @@ static void gelu_agrees_with_its_formula_and_finite_differences(void **state) {
     for_each_isa(check_gelu);
 }
 
+static double gelu_erf_loss(const void *ctx) {
+    const struct gelu_case *c = ctx;
+    reference_gelu_erf(c->y, c->x, c->n);
+    return weighted(c->y, c->weight, c->n);
+}
+
+static void check_gelu_erf(struct kernels *k) {
+    const int64_t n = 1003;
+    CLEANUP(freep) float *x = tensor_random(n, 1, 6), *y = tensor_new(n), *dy = tensor_random(n, 2, 1);
+    CLEANUP(freep) double *x2 = doubles_of(x, n), *y2 = malloc((size_t)n * sizeof *y2);
+    OK(k->gelu_erf_forward(k, y, x, n, e));
+    reference_gelu_erf(y2, x2, n);
+    tensor_assert_near("gelu by erf", y, y2, n, 1e-6, 0.1);
+    OK(k->gelu_erf_backward(k, dy, dy, x, n, e)); /* in place */
+    CLEANUP(freep) float *weight = tensor_random(n, 2, 1);
+    const struct gelu_case c = { x2, y2, weight, n };
+    check_gradient("the gradient of gelu by erf", gelu_erf_loss, &c, x2, dy, n);
+}
+
+static void gelu_by_erf_agrees_with_its_formula_and_finite_differences(void **state) {
+    (void)state;
+    for_each_isa(check_gelu_erf);
+}
+
 static void gelu_is_accurate_and_finite_over_all_of_its_range(void **state) {
     (void)state;
     for (int i = 0; i < isa_count(); i++) {
@@ -60,6 +84,12 @@ static void gelu_is_accurate_and_finite_over_all_of_its_range(void **state) {
         OK(k->gelu_forward(k, y, x, N, e));
         tensor_assert_near("gelu", y, y2, N, 1e-6, 1e-7);
         OK(k->gelu_backward(k, dx, one, x, N, e));
+        for (int j = 0; j < N; j++)
+            assert_true(dx[j] >= -0.2f && dx[j] <= 1.2f);
+        reference_gelu_erf(y2, x2, N);
+        OK(k->gelu_erf_forward(k, y, x, N, e));
+        tensor_assert_near("gelu by erf", y, y2, N, 1e-6, 1e-20);
+        OK(k->gelu_erf_backward(k, dx, one, x, N, e));
         for (int j = 0; j < N; j++)
             assert_true(dx[j] >= -0.2f && dx[j] <= 1.2f);
     }
@@ -334,6 +364,7 @@ static void embedding_agrees_with_finite_differences(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gelu_agrees_with_its_formula_and_finite_differences),
+        cmocka_unit_test(gelu_by_erf_agrees_with_its_formula_and_finite_differences),
         cmocka_unit_test(gelu_is_accurate_and_finite_over_all_of_its_range),
         cmocka_unit_test(the_bias_and_the_gelu_of_a_linear_layer_go_backward_in_one_pass),
         cmocka_unit_test(layernorm_with_a_branch_agrees_with_finite_differences),

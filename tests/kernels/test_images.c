@@ -2,6 +2,7 @@
  * differences; and the same bits for 1, 2 and 4 threads. Convolutions by oneDNN are among them. */
 #include "tests/kernels/tensor.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,6 +113,37 @@ static void run_batchnorm(const struct kernels *k, int64_t rows, int64_t width, 
                              workspace, e)); /* in place */
     keep(k, r, dy, n);
     keep_floats(r, sums, 2 * width);
+}
+
+/* The given moments are fp32 in every precision: here they lie between two numbers of bf16, and variances are so small
+ * that the difference is most of the result. */
+static void batch_norm_by_given_moments_is_the_formula(void **state) {
+    (void)state;
+    enum { ROWS = 7, WIDTH = 5 };
+    const float mean[WIDTH] = { 1.001f, -0.5013f, 0.2507f, 2.003f, 0 };
+    const float variance[WIDTH] = { 1e-6f, 3.01e-5f, 1.003f, 1e-7f, 70001 };
+    for (enum kernels_precision precision = KERNELS_FP32; precision <= KERNELS_FP16; precision++) {
+        CLEANUP(kernels_closep) struct kernels *k = kernels_of_precision(isa_at(isa_count() - 1), 2, precision);
+        const struct batchnorm_dims d = { .rows = ROWS, .width = WIDTH, .epsilon = 1e-5f };
+        CLEANUP(freep) element_t *x = inputs(k, ROWS * WIDTH, 1), *gamma = inputs(k, WIDTH, 2);
+        CLEANUP(freep) element_t *beta = inputs(k, WIDTH, 3), *y = tensor_new(ROWS * WIDTH);
+        float in[ROWS * WIDTH], out[ROWS * WIDTH], scale[WIDTH], shift[WIDTH];
+        OK(k->batchnorm_apply(k, y, x, NULL, gamma, beta, mean, variance, &d, e));
+        OK(k->convert_to_fp32(k, in, x, ROWS * WIDTH, e));
+        OK(k->convert_to_fp32(k, out, y, ROWS * WIDTH, e));
+        OK(k->convert_to_fp32(k, scale, gamma, WIDTH, e));
+        OK(k->convert_to_fp32(k, shift, beta, WIDTH, e));
+        const double rounding = precision == KERNELS_FP32 ? 1e-5 : precision == KERNELS_BF16 ? 0x1p-8 : 0x1p-11;
+        for (int i = 0; i < ROWS * WIDTH; i++) {
+            const int c = i % WIDTH;
+            const double want = ((double)in[i] - (double)mean[c]) / sqrt((double)variance[c] + 1e-5) *
+                                    (double)scale[c] +
+                                (double)shift[c];
+            if (!(fabs((double)out[i] - want) <= rounding * (fabs(want) + 1e-3)))
+                fail_msg("precision %d, element %d: %g, and the formula has %g", (int)precision, i, (double)out[i],
+                         want);
+        }
+    }
 }
 
 static void run_others(const struct kernels *k, struct results *r) {
@@ -251,6 +283,7 @@ static void equal_images_have_a_finite_psnr(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batch_norm_by_given_moments_is_the_formula),
         cmocka_unit_test(equal_images_have_a_finite_psnr),
         cmocka_unit_test(every_instruction_set_agrees_with_plain_fp32),
         cmocka_unit_test(bf16_and_fp16_agree_with_plain_fp32),

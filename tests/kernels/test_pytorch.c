@@ -124,6 +124,22 @@ static void linear_with_gelu_agrees_with_pytorch(void **state) {
     for_each_isa("linear_gelu", 10, true, check_linear_gelu);
 }
 
+static void check_gelu_erf(struct recorded *x) {
+    enum { X, Y, DY, DX };
+    IN(a, X);
+    IN(dy, DY);
+    OUT(y, Y);
+    OK(x->k->gelu_erf_forward(x->k, y, a, 301, e));
+    elements_close_to("y", x, y, Y);
+    OK(x->k->gelu_erf_backward(x->k, y, dy, a, 301, e));
+    elements_close_to("dx", x, y, DX);
+}
+
+static void gelu_by_erf_agrees_with_pytorch(void **state) {
+    (void)state;
+    for_each_isa("gelu_erf", 4, true, check_gelu_erf);
+}
+
 static void check_linear_transposed(struct recorded *x) {
     enum { X, W, Y, DY, DX, DW };
     const struct kernels *k = x->k;
@@ -354,6 +370,7 @@ static void adamw_agrees_with_pytorch(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linear_with_gelu_agrees_with_pytorch),
+        cmocka_unit_test(gelu_by_erf_agrees_with_pytorch),
         cmocka_unit_test(linear_with_a_transposed_weight_agrees_with_pytorch),
         cmocka_unit_test(residual_layernorm_agrees_with_pytorch),
         cmocka_unit_test(residual_rmsnorm_agrees_with_pytorch),

@@ -148,6 +148,8 @@ static void run_elements(const struct run *x) {
     keep(x->r, k, y, count)
     KEEP(n, k->gelu_forward(k, y, a, n, e));
     KEEP(n, k->gelu_backward(k, y, b, a, n, e));
+    KEEP(n, k->gelu_erf_forward(k, y, a, n, e));
+    KEEP(n, k->gelu_erf_backward(k, y, b, a, n, e));
     KEEP(n, k->swiglu_forward(k, y, both, rows, s->width, e));
     KEEP(2 * n, k->swiglu_backward(k, y, b, both, rows, s->width, e));
     KEEP(n, k->relu_forward(k, y, a, n, e));

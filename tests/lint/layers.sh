@@ -23,24 +23,29 @@ engine/collective kernels base
 engine/checkpoint base
 engine/data kernels base
 executor/sandbox base
+executor/container base
 executor/worker executor/sandbox engine kernels api/codec api/spec base
-executor/agent executor/sandbox api base
-executor/program executor/worker executor/sandbox tracking api/code api/codec base
+executor/agent executor/sandbox executor/container api base
+executor/program executor/worker executor/sandbox executor/container tracking api/code api/codec base
 executor/program/tracking tracking base
 tracking base
 executor/code api base
-executor/environment executor/worker executor/sandbox api base
+executor/image base
+executor/environment executor/worker executor/sandbox executor/image api base
+executor/data api base
 executor/agent/core base
 api/code base
 api/codec base
 api/spec api/code api/codec base
 api/rpc base
+api/http base
 service/store base
 service/scheduler base
-service/controller service/scheduler service/store api base
+service/notify service/store api/codec base
+service/controller service/scheduler service/notify service/store api base
 service/rpc service/controller service/scheduler service/store api base
-service/http service/controller service/store api base
-service/main service/controller service/rpc service/http service/store api base
+service/http service/controller service/notify service/store api base
+service/main service/controller service/rpc service/http service/store web/server api base
 web/server api base
 cli web/server tracking api base
 TABLE
@@ -75,10 +80,13 @@ cuda kernels/cuda|engine/collective
 cublasLt kernels/cuda
 cudnn kernels/cuda
 nccl engine/collective
-microhttpd.h service/http|executor/program/tracking|web/server
-archive cli|executor/code
+microhttpd.h api/http|executor/program/tracking
+archive cli|engine/data|executor/code|executor/image
 seccomp.h executor/sandbox
-yaml.h api/codec
+sqlite3.h cli
+yaml.h api/codec|executor/container
+curl/ service/notify|executor/data
+expat.h executor/data
 TABLE
 
 [ $bad -eq 0 ] && echo "ok - every include follows the table"

@@ -1,6 +1,7 @@
-"""The table of fields in docs/spec.md and share/spec.schema.json, from the option (field) of spec.proto.
+"""The tables of fields in docs/spec.md and docs/sweep.md, and share/spec.schema.json and share/sweep.schema.json, from the
+option (field) of spec.proto and sweep_spec.proto.
 
-Without arguments: fails if either differs from what spec.proto gives. With --write: writes both."""
+Without arguments: fails if one of them differs from what the protos give. With --write: writes them."""
 
 import json
 import pathlib
@@ -13,21 +14,25 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE, SCHEMA, LIMITS = ROOT / "docs/spec.md", ROOT / "share/spec.schema.json", ROOT / "base/limits.h"
+SWEEP_PAGE, SWEEP_SCHEMA = ROOT / "docs/sweep.md", ROOT / "share/sweep.schema.json"
 BEGIN, END = "<!-- fields: written by tests/lint/spec_fields.py -->\n", "<!-- end of fields -->\n"
+JOB_TITLE = "A job spec of Trainyard"
 NAME_PATTERN, URI_PATTERN = "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", "^file:///."
+DATA_URI_PATTERN, SECRET_PATTERN = "^(file:///|https://|s3://|hf://).", "^[A-Za-z_][A-Za-z0-9_]{0,127}$"
 FieldProto = descriptor_pb2.FieldDescriptorProto
 
 
 def load():
-    """The descriptor of JobSpec, and the extension."""
+    """The descriptors of JobSpec and SweepSpec, and the extension."""
     with tempfile.NamedTemporaryFile() as out:
         subprocess.run(["protoc", f"--descriptor_set_out={out.name}", "--include_imports", f"-I{ROOT}/api",
-                        "trainyard/v1/spec.proto"], check=True)
+                        "trainyard/v1/sweep_spec.proto"], check=True)
         files = descriptor_pb2.FileDescriptorSet.FromString(pathlib.Path(out.name).read_bytes())
     pool = descriptor_pool.DescriptorPool()
     for file in files.file:
         pool.Add(file)
-    return pool.FindMessageTypeByName("trainyard.v1.JobSpec"), pool
+    return (pool.FindMessageTypeByName("trainyard.v1.JobSpec"), pool.FindMessageTypeByName("trainyard.v1.SweepSpec"),
+            pool)
 
 
 class Options:
@@ -104,10 +109,11 @@ def limits(field, rule):
 
 def range_text(field, rule):
     parts = [f"`{choice}`" if field.type == FieldProto.TYPE_STRING else choice for choice in rule.choices]
-    formats = {rule.FILE_URI: "a file URI", rule.NAME: "a name (below)",
+    formats = {rule.FILE_URI: "a file URI", rule.DATA_URI: "a URI ([data.md](data.md))", rule.NAME: "a name (below)",
+               rule.SECRET: "the name of a [secret](program.md#secrets)",
                rule.CHECKPOINT: "`jobs/42/checkpoints/7`, or a file URI"}
-    if is_list(field) and rule.format == rule.FILE_URI:
-        parts = [f"{1 if rule.required else 0} to {rule.max_items} file URIs"]
+    if is_list(field) and rule.format == rule.DATA_URI:
+        parts = [f"{1 if rule.required else 0} to {rule.max_items} URIs or patterns ([data.md](data.md))"]
     elif is_list(field) or is_map(field):
         each = limits(field, rule) if is_list(field) else ""
         parts = [f"up to {rule.max_items} {rule.unit}" + (f", each {each}" if each else "")]
@@ -132,12 +138,16 @@ def rows(message, options, path=""):
         rule = options.of(field)
         name = path + (mapped(field, options) or field).name
         inner = field.message_type if not is_list(field) and not is_map(field) else None
+        if inner is not None and inner.name == "JobSpec":  # in a sweep: it has a page of its own
+            continue
         if inner is None or is_choice(inner) or (rule.help and not rule.default and not field.containing_oneof):
             yield f"| `{name}` | {default_text(field, rule)} | {range_text(field, rule)} | {rule.help} |"
         elif rule.help:
             yield f"| `{name}` | | | {rule.help} |"
         if inner is not None:
             yield from rows(inner, options, name + ".")
+        if is_map(field) and field.message_type.fields_by_name["value"].message_type:
+            yield from rows(field.message_type.fields_by_name["value"].message_type, options, name + ".PATH.")
 
 
 def table(message, options):
@@ -161,6 +171,8 @@ def scalar_schema(field, rule):
     if field.type == FieldProto.TYPE_STRING:
         kinds = [{"enum": list(rule.choices)}] if rule.choices else []
         kinds += [{"pattern": URI_PATTERN}] if rule.format == rule.FILE_URI else []
+        kinds += [{"pattern": DATA_URI_PATTERN}] if rule.format == rule.DATA_URI else []
+        kinds += [{"pattern": SECRET_PATTERN}] if rule.format == rule.SECRET else []
         kinds += [{"pattern": NAME_PATTERN}] if rule.format == rule.NAME else []
         return {"type": "string", **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})}
     if rule.choices:
@@ -175,18 +187,25 @@ def scalar_schema(field, rule):
     return schema
 
 
-def field_schema(field, rule, message):
+def reference(message, title):
+    """A sweep's job has a schema of its own, beside that of sweeps."""
+    return {"$ref": SCHEMA.name if message.name == "JobSpec" and title != JOB_TITLE else f"#/$defs/{message.name}"}
+
+
+def field_schema(field, rule, message, title):
     if is_map(field):
-        return {"type": "object", "maxProperties": rule.max_items, "additionalProperties": {"type": "string"}}
+        value = field.message_type.fields_by_name["value"].message_type
+        return {"type": "object", **({"minProperties": 1} if rule.required else {}), "maxProperties": rule.max_items,
+                "additionalProperties": reference(value, title) if value else {"type": "string"}}
     if field.message_type:
-        reference = {"$ref": f"#/$defs/{field.message_type.name}"}
-        return reference
+        return reference(field.message_type, title)
     schema = scalar_schema(field, rule)
+    if rule.format == rule.ARGUMENT and title != JOB_TITLE:  # the choices of a parameter may be numbers
+        schema["type"] = ["string", "number", "boolean"]
     if is_list(field):
         return {"type": "array", "minItems": int(rule.required), "maxItems": rule.max_items, "items": schema}
     if rule.mapping:
-        other = message.fields_by_name[rule.mapping].message_type
-        return {"anyOf": [schema, {"$ref": f"#/$defs/{other.name}"}]}
+        return {"anyOf": [schema, reference(message.fields_by_name[rule.mapping].message_type, title)]}
     if f"{field.name}_auto" in message.fields_by_name:
         return {"anyOf": [schema, {"const": "auto"}]}
     return schema
@@ -198,13 +217,13 @@ def default_value(field, rule):
     return {"default": rule.default if field.type == FieldProto.TYPE_STRING else json.loads(rule.default)}
 
 
-def message_schema(message, options):
+def message_schema(message, options, title):
     lines = []
     for field in fields(message):
         rule = options.of(field)
         if mapped(field, options):
             continue
-        schema = {**described(rule, field_schema(field, rule, message)), **default_value(field, rule)}
+        schema = {**described(rule, field_schema(field, rule, message, title)), **default_value(field, rule)}
         lines.append(f"{json.dumps(field.name)}: {json.dumps(schema)}")
     required = [field for field in fields(message) if options.of(field).required]
     always = [field.name for field in required if not options.of(field).unless]
@@ -226,33 +245,36 @@ def messages_of(message, found):
     if message.name not in found:
         found[message.name] = message
         for field in fields(message):
-            if field.message_type and not is_map(field):
-                messages_of(field.message_type, found)
+            inner = field.message_type.fields_by_name["value"].message_type if is_map(field) else field.message_type
+            if inner and inner.name != "JobSpec":
+                messages_of(inner, found)
     return found
 
 
-def schema(message, options):
-    definitions = [f"  {json.dumps(name)}: {message_schema(each, options)}"
+def schema(message, options, title):
+    definitions = [f"  {json.dumps(name)}: {message_schema(each, options, title)}"
                    for name, each in messages_of(message, {}).items()]
-    return ('{"$schema": "http://json-schema.org/draft-07/schema#",\n "title": "A job spec of Trainyard",\n'
+    return (f'{{"$schema": "http://json-schema.org/draft-07/schema#",\n "title": {json.dumps(title)},\n'
             f' "$ref": "#/$defs/{message.name}",\n "$defs": {{\n' + ",\n".join(definitions) + "\n}}\n")
 
 
 def main():
-    message, pool = load()
+    job, sweep, pool = load()
     options = Options(pool)
-    page = PAGE.read_text()
-    before, rest = page.split(BEGIN)
-    wanted = {PAGE: before + table(message, options) + rest.split(END)[1], SCHEMA: schema(message, options)}
-    json.loads(wanted[SCHEMA])
+    wanted = {SCHEMA: schema(job, options, JOB_TITLE), SWEEP_SCHEMA: schema(sweep, options, "A sweep of Trainyard")}
+    for path, message in ((PAGE, job), (SWEEP_PAGE, sweep)):
+        before, rest = path.read_text().split(BEGIN)
+        wanted[path] = before + table(message, options) + rest.split(END)[1]
+    for path in (SCHEMA, SWEEP_SCHEMA):
+        json.loads(wanted[path])
     stale = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
     for path in stale:
         if "--write" in sys.argv:
             path.write_text(wanted[path])
         else:
-            print(f"{path.relative_to(ROOT)} is not what spec.proto gives: run tests/lint/spec_fields.py --write")
+            print(f"{path.relative_to(ROOT)} is not what the protos give: run tests/lint/spec_fields.py --write")
     if not stale:
-        print("ok - docs/spec.md and share/spec.schema.json agree with spec.proto")
+        print("ok - docs/spec.md, docs/sweep.md and the schemas of share agree with the protos")
     return 1 if stale and "--write" not in sys.argv else 0
 
 

@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGINT);
     pthread_sigmask(SIG_BLOCK, &ends, NULL);
-    struct rpc_tls tls = { getenv("ECHO_CERT"), getenv("ECHO_KEY"), getenv("ECHO_CA") };
+    struct rpc_tls tls = { .cert = getenv("ECHO_CERT"), .key = getenv("ECHO_KEY"), .ca = getenv("ECHO_CA") };
     struct err e = { "" };
     if (serve(argc > 9 ? 8 : argc - 1, argv + 1, tls.cert ? &tls : NULL, &e) == ST_OK)
         return 0;

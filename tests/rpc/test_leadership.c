@@ -218,7 +218,7 @@ static void expect_health(const struct program *p, int of_what_needs_the_lead) {
                                               "trainyard.v1.ExecutorService",
                                               "trainyard.v1.TokenService" };
     static const char *const reads[] = { "trainyard.v1.MetricService", "trainyard.v1.LogService",
-                                         "trainyard.v1.QueueService" };
+                                         "trainyard.v1.QueueService", "trainyard.v1.StatusService" };
     for (size_t i = 0; i < sizeof needs_lead / sizeof *needs_lead; i++)
         if (health_of(p, needs_lead[i]) != of_what_needs_the_lead)
             fail_msg("'%s' is not %d", needs_lead[i], of_what_needs_the_lead);
@@ -294,8 +294,10 @@ static void healthz_is_200_on_the_leader_alone(void **state) {
     struct controller *standby;
     struct http *first, *second;
     OK(controller_open(&options, &standby, &e));
-    OK(http_open("127.0.0.1:0", y->controller, y->server, &first, &e));
-    OK(http_open("127.0.0.1:0", standby, y->server, &second, &e));
+    OK(http_open(&(struct http_config){ .address = "127.0.0.1:0", .controller = y->controller, .server = y->server },
+                 &first, &e));
+    OK(http_open(&(struct http_config){ .address = "127.0.0.1:0", .controller = standby, .server = y->server }, &second,
+                 &e));
     await_page(second, "/healthz", "standby");
     expect_page(first, "/healthz", 200, "leading\n");
     expect_page(second, "/healthz", 503, "standby: another controller leads\n");
@@ -353,7 +355,8 @@ static void a_controller_that_cannot_lead_reports_why_in_the_log_in_healthz_and_
     pg_run(y->conninfo, "ALTER TABLE job_spec RENAME TO away");
     struct caught log = catch_log();
     OK(controller_open(&options, &y->controller, &e));
-    OK(http_open("127.0.0.1:0", y->controller, y->server, &h, &e));
+    OK(http_open(&(struct http_config){ .address = "127.0.0.1:0", .controller = y->controller, .server = y->server },
+                 &h, &e));
     const long long epoch = pg_number(y->conninfo, "SELECT epoch FROM leader");
     const int64_t begun_ms = clock_mono_ms();
     deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS);

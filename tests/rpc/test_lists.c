@@ -83,12 +83,39 @@ static void a_truncated_list_reports_it(void **state) {
     assert_int_equal(lines(y, "list --limit 3 -o json", "next_page_token", NULL), 1);
 }
 
+static void a_time_outside_of_the_calendar_is_refused_with_its_field(void **state) {
+    struct service_fixture *y = *state;
+    static const struct {
+        int64_t seconds;
+        int32_t nanos;
+        status_t status;
+    } cases[] = { { INT64_MAX, 0, ST_INVALID_ARGUMENT },    { INT64_MIN, 0, ST_INVALID_ARGUMENT },
+                  { 253402300800, 0, ST_INVALID_ARGUMENT }, { -62135596801, 0, ST_INVALID_ARGUMENT },
+                  { 0, -1, ST_INVALID_ARGUMENT },           { 0, 1000000000, ST_INVALID_ARGUMENT },
+                  { 253402300799, 999999999, ST_OK },       { -62135596800, 0, ST_OK } };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        Trainyard__V1__ListJobsRequest request = TRAINYARD__V1__LIST_JOBS_REQUEST__INIT;
+        Google__Protobuf__Timestamp time = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+        ProtobufCMessage *reply = NULL;
+        struct err e = { "" };
+        time.seconds = cases[i / 2].seconds;
+        time.nanos = cases[i / 2].nanos;
+        *(i % 2 ? &request.created_after : &request.created_before) = &time;
+        assert_int_equal(service_call(y, "ListJobs", &request.base, &reply, &e), cases[i / 2].status);
+        if (reply)
+            protobuf_c_message_free_unpacked(reply, NULL);
+        else
+            assert_non_null(strstr(e.msg, i % 2 ? "created_after: a timestamp" : "created_before: a timestamp"));
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(all_events_are_listed),
         FIXTURE_TEST(checkpoints_and_executors_are_listed_to_the_last),
         FIXTURE_TEST(points_are_exported_to_the_last),
         FIXTURE_TEST(a_truncated_list_reports_it),
+        FIXTURE_TEST(a_time_outside_of_the_calendar_is_refused_with_its_field),
     };
     return cmocka_run_group_tests_name("lists", tests, service_group_setup, service_group_teardown);
 }

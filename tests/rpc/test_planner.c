@@ -68,8 +68,10 @@ static void it_gets_the_folders_and_what_is_excepted(void **state) {
     Trainyard__V1__JobSpec spec = TRAINYARD__V1__JOB_SPEC__INIT;
     planner_free(planner_of("echo \"$*\" >&2; exit 2", path));
     CLEANUP(planner_freep) struct planner *p = planner_new(path, &data);
+    planner_except(p, "/data/hook");
     assert_int_equal(planner_run(p, &spec, 5000, &plan, &e), ST_INVALID_ARGUMENT);
-    assert_string_equal(e.msg, "plan - --json --data-root /data --data-root /more --data-except /data/key");
+    assert_string_equal(
+        e.msg, "plan - --json --data-root /data --data-root /more --data-except /data/key --data-except /data/hook");
     unlink(path);
 }
 

@@ -10,7 +10,7 @@
 struct gate {
     struct rpc_access access;
     atomic_int checks;
-    atomic_bool one_is_revoked, nobody_knows, hold, held;
+    atomic_bool one_is_revoked, nobody_knows, hold, held, within;
 };
 
 static bool is_token(const uint8_t *token, const char *text) {
@@ -22,7 +22,7 @@ static bool is_token(const uint8_t *token, const char *text) {
 static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
                       const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e) {
     struct gate *gate = ctx;
-    assert_true(!peer->tls && peer->n_names == 0);
+    assert_true(peer->tls == atomic_load(&gate->within) && peer->n_names == 0);
     atomic_fetch_add(&gate->checks, 1);
     while (atomic_load(&gate->hold)) {
         atomic_store(&gate->held, true);
@@ -135,6 +135,58 @@ static void plain_tcp_is_checked_where_that_is_asked_for(void **state) {
     atomic_store(&g->gate.nobody_knows, true);
     expect(g, "two", ST_UNAVAILABLE, "nobody knows");
     close_gated(g);
+}
+
+static void asked_as(struct rpc_channel *channel, status_t status, const char *text) {
+    Test__V1__EchoReply *reply = NULL;
+    struct err e = { "" };
+    assert_int_equal(ask(channel, "caller", 0, &reply, NULL, &e), status);
+    assert_string_equal(status == ST_OK ? reply->text : e.msg, text);
+    if (reply)
+        test__v1__echo_reply__free_unpacked(reply, NULL);
+}
+
+/* Although the rules leave plain connections of this machine alone. Several callers share the connection. */
+static void calls_within_the_process_are_checked_each_with_its_own_token(void **state) {
+    (void)state;
+    struct gate gate = { .access = { .rule_option = 51701, .rule_reflection = 1, .check = check }, .within = true };
+    gate.access.ctx = &gate;
+    struct rpc_server_config config = { .access = &gate.access };
+    struct echo echo = { 0 };
+    struct rpc_server *server;
+    struct rpc_channel *channel, *one, *two, *plain;
+    char address[RPC_ADDRESS_BYTES];
+    OK(echo_open(&config, &echo, &server, why));
+    OK(rpc_server_listen_within(server, address, why));
+    OK(rpc_server_start(server, why));
+    OK(rpc_channel_open(&(struct rpc_channel_config){ .address = address, .within = true }, &channel, why));
+    OK(rpc_channel_as(channel, "one", &one, why));
+    OK(rpc_channel_as(channel, "two", &two, why));
+    asked_as(channel, ST_UNAUTHENTICATED, "Unary needs a token");
+    asked_as(one, ST_OK, "one");
+    asked_as(two, ST_OK, "two");
+    one = rpc_channel_close(one);
+    asked_as(two, ST_OK, "two");
+    two = rpc_channel_close(two);
+    struct err e;
+    assert_int_equal(rpc_channel_as(channel, "a\nb", &one, &e), ST_INVALID_ARGUMENT);
+    OK(rpc_channel_open(&(struct rpc_channel_config){ .address = address }, &plain, why));
+    Test__V1__EchoReply *reply = NULL;
+    assert_int_not_equal(ask(plain, "caller", 0, &reply, NULL, &e), ST_OK); /* of another program of this machine */
+    rpc_channel_close(plain);
+    rpc_channel_close(channel);
+    rpc_server_close(server);
+}
+
+static void no_process_listens_within_itself_without_rules(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    struct rpc_server *server;
+    char address[RPC_ADDRESS_BYTES];
+    struct err e;
+    OK(echo_open(NULL, &echo, &server, why));
+    assert_int_equal(rpc_server_listen_within(server, address, &e), ST_FAILED_PRECONDITION);
+    rpc_server_close(server);
 }
 
 struct heard {
@@ -372,6 +424,8 @@ int main(void) {
         cmocka_unit_test(a_plain_call_is_of_this_machine_and_not_checked),
         cmocka_unit_test(a_call_by_a_unix_socket_is_never_checked),
         cmocka_unit_test(plain_tcp_is_checked_where_that_is_asked_for),
+        cmocka_unit_test(calls_within_the_process_are_checked_each_with_its_own_token),
+        cmocka_unit_test(no_process_listens_within_itself_without_rules),
         cmocka_unit_test(no_kind_of_call_reaches_its_handler_unasked),
         cmocka_unit_test(a_review_ends_the_streams_of_a_token_that_is_gone),
         cmocka_unit_test(a_review_lets_a_unary_call_end),

@@ -27,11 +27,40 @@ static void a_failure_travels_with_its_sentence_and_reason(void **state) {
     assert_string_equal(reason, "NOT_FOUND");
 }
 
-static void a_handler_without_an_answer_is_an_internal_error(void **state) {
+static void a_handler_without_an_answer_is_an_internal_error_that_names_its_call(void **state) {
     struct echo_fixture *y = *state;
     struct err e;
     assert_int_equal(ask(y->channel, "silent", 0, NULL, NULL, &e), ST_INTERNAL);
-    assert_string_equal(e.msg, "the method gave no answer");
+    static const char head[] = "the method gave no answer (request ";
+    assert_memory_equal(e.msg, head, sizeof head - 1);
+    assert_int_equal(strspn(e.msg + sizeof head - 1, "0123456789abcdef"), 8); /* made by the server */
+}
+
+static void a_channel_with_a_request_id_sends_it_with_each_call(void **state) {
+    struct echo_fixture *y = *state;
+    struct err e;
+    struct rpc_channel_config config = { .address = y->address, .request_id = "build-7_a.b" };
+    CLEANUP(rpc_channel_closep) struct rpc_channel *channel = NULL;
+    OK(rpc_channel_open(&config, &channel, why));
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ask(channel, "silent", 0, NULL, NULL, &e), ST_INTERNAL);
+        assert_string_equal(e.msg, "the method gave no answer (request build-7_a.b)");
+    }
+}
+
+static void a_channel_refuses_a_request_id_that_the_server_would_replace(void **state) {
+    struct echo_fixture *y = *state;
+    char longer[RPC_REQUEST_ID_BYTES + 1];
+    memset(longer, 'x', sizeof longer);
+    longer[sizeof longer - 1] = '\0';
+    const char *const wrong[] = { "a b", "a/b", "\xc3\xa9", longer };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        struct err e;
+        struct rpc_channel *channel;
+        struct rpc_channel_config config = { .address = y->address, .request_id = wrong[i] };
+        assert_int_equal(rpc_channel_open(&config, &channel, &e), ST_INVALID_ARGUMENT);
+        assert_non_null(strstr(e.msg, "is not 1 to 64 letters, digits, '.', '_' and '-'"));
+    }
 }
 
 static void the_client_distinguishes_unserved_and_unknown_methods(void **state) {
@@ -294,7 +323,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         BOTH(a_unary_call_is_answered),
         BOTH(a_failure_travels_with_its_sentence_and_reason),
-        BOTH(a_handler_without_an_answer_is_an_internal_error),
+        BOTH(a_handler_without_an_answer_is_an_internal_error_that_names_its_call),
+        BOTH(a_channel_with_a_request_id_sends_it_with_each_call),
+        BOTH(a_channel_refuses_a_request_id_that_the_server_would_replace),
         BOTH(the_client_distinguishes_unserved_and_unknown_methods),
         BOTH(a_unary_call_always_has_a_deadline_and_the_server_sees_it),
         BOTH(a_late_answer_is_a_deadline_and_its_handler_learns_it),

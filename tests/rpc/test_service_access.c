@@ -120,7 +120,7 @@ static void each_role_has_its_rights(void **state) {
     FAILS(check(a, NULL, ROLE(VIEWER), &e), ST_UNAUTHENTICATED, "TheCall needs a token, and none was sent");
     FAILS(check(a, "nobody", ROLE(VIEWER), &e), ST_UNAUTHENTICATED, "not known here");
     FAILS(check(a, "ADMIN", 99, &e), ST_PERMISSION_DENIED, "needs the role another role");
-    pg_run(f->conninfo, "ALTER TABLE token DROP CONSTRAINT token_role_check; UPDATE token SET role = 5");
+    pg_run(f->conninfo, "ALTER TABLE token DROP CONSTRAINT token_role_check; UPDATE token SET role = 6");
     skip_ms(ACCESS_FRESH_MS);
     FAILS(check(a, "VIEWER", ROLE(VIEWER), &e), ST_PERMISSION_DENIED, "and the token 'VIEWER' has another role");
 }

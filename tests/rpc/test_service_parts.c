@@ -9,6 +9,7 @@
 #include "service/rpc/name.h"
 #include "service/rpc/page.h"
 
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -104,6 +105,30 @@ static void addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_
     assert_memory_equal(all[1].data, "b", 1);
     rendezvous_expect(r, 5, 2, 1);
     assert_null(rendezvous_addresses(r, 5, 1, &n));
+    rendezvous_free(r);
+}
+
+/* To each executor goes one message with the addresses of all ranks, whatever they offer. */
+static void the_largest_addresses_of_the_largest_gang_fit_into_one_message(void **state) {
+    (void)state;
+    static char address[LIMIT_RENDEZVOUS_BYTES + 1];
+    struct rendezvous *r = rendezvous_new();
+    Trainyard__V1__Rendezvous addresses = TRAINYARD__V1__RENDEZVOUS__INIT;
+    Trainyard__V1__AttemptRendezvous all = TRAINYARD__V1__ATTEMPT_RENDEZVOUS__INIT;
+    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    memset(address, 1, sizeof address);
+    rendezvous_expect(r, INT64_MAX, INT_MAX, LIMIT_WORLD_SIZE);
+    assert_false(rendezvous_offer(r, INT64_MAX, INT_MAX, 0, address, sizeof address));
+    for (int rank = 0; rank < LIMIT_WORLD_SIZE; rank++)
+        assert_true(rendezvous_offer(r, INT64_MAX, INT_MAX, rank, address, LIMIT_RENDEZVOUS_BYTES));
+    addresses.addresses = rendezvous_addresses(r, INT64_MAX, INT_MAX, &addresses.n_addresses);
+    all = (Trainyard__V1__AttemptRendezvous){
+        .base = all.base, .job = INT64_MAX, .attempt = INT_MAX, .rendezvous = &addresses
+    };
+    m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_RENDEZVOUS;
+    m.rendezvous = &all;
+    const size_t bytes = trainyard__v1__controller_message__get_packed_size(&m);
+    assert_true(bytes > (size_t)LIMIT_WORLD_SIZE * LIMIT_RENDEZVOUS_BYTES && bytes <= LIMIT_RPC_MESSAGE_BYTES);
     rendezvous_free(r);
 }
 
@@ -443,7 +468,7 @@ static void a_closed_inbox_replies_to_the_requests_that_wait_and_refuses_later_i
     struct err e = { "" };
     const char *reason;
     struct inbox *in = inbox_new();
-    struct loop_request *request = loop_request_new("controller-cancel-1-x");
+    struct loop_request *request = loop_request_new("controller-cancel-1-x", "");
     struct inbox_item cancel = { .kind = INBOX_CANCEL, .job = 1, .request = request };
     assert_int_equal(put_hello(in, "a", 1, 10), ST_OK);
     assert_int_equal(inbox_put(in, &cancel, false, NULL), ST_OK);
@@ -463,6 +488,7 @@ int main(void) {
         cmocka_unit_test(a_name_is_read_whole_or_refused),
         cmocka_unit_test(a_page_token_is_valid_for_its_own_filter_only),
         cmocka_unit_test(addresses_are_complete_when_each_rank_has_offered_and_belong_to_one_attempt),
+        cmocka_unit_test(the_largest_addresses_of_the_largest_gang_fit_into_one_message),
         cmocka_unit_test(a_newer_start_replaces_the_link_and_an_older_one_is_refused),
         cmocka_unit_test(an_executor_is_its_callers_while_it_is_attached),
         cmocka_unit_test(a_link_that_does_not_read_is_closed),

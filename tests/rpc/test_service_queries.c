@@ -2,6 +2,7 @@
  * PostgreSQL. */
 #include "tests/rpc/service_fixture.h"
 
+#include "base/clock.h"
 #include "service/http/http.h"
 #include "service/store/report.h"
 
@@ -110,6 +111,46 @@ static void metrics_are_queried_by_name_and_downsampled(void **state) {
     refused(y, METRICS, "QueryMetrics", &in.base, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/999 does not exist");
     in.job = "job 9";
     refused(y, METRICS, "QueryMetrics", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "'job 9'");
+    run_stop(&r);
+}
+
+#define JOBS &trainyard__v1__job_service__descriptor
+
+static void rank_seconds_are_summed_by_attempt_and_listed_by_rank(void **state) {
+    struct service_fixture *y = *state;
+    struct run r = run_start(y);
+    static char *const names[] = { "data_wait_seconds" };
+    const double wait = 0.25;
+    struct store_record records[] = { { .kind = STORE_RECORD_JOINED }, record_metrics(1, 1, names, &wait) };
+    records[0].time_us = clock_wall_us();
+    records[1].time_us = records[0].time_us + 1000000;
+    records[1].metrics.per_rank = true;
+    run_report(&r, records, 2);
+    /* A clock of a host that is a second ahead: its step fits only into a wall time of more than a second. */
+    pg_run(y->conninfo, "UPDATE attempt SET create_time = create_time - interval '1 hour'");
+    Trainyard__V1__GetRankSecondsRequest in = TRAINYARD__V1__GET_RANK_SECONDS_REQUEST__INIT;
+    in.name = job_name(r.job);
+    Trainyard__V1__GetRankSecondsResponse *out = call(y, JOBS, "GetRankSeconds", &in.base);
+    assert_int_equal(out->n_attempts, 1);
+    assert_int_equal(out->n_ranks, 0);
+    assert_int_equal(out->attempts[0]->attempt, 1);
+    assert_int_equal(out->attempts[0]->ranks, 1);
+    assert_true(out->attempts[0]->wall_seconds > 3600);
+    assert_true(fabs(out->attempts[0]->sum->data - wait) < 1e-6 && out->total->data == out->attempts[0]->sum->data);
+    assert_true(out->total->start > 3598 && out->total->compute >= 0.75);
+    protobuf_c_message_free_unpacked(&out->base, NULL);
+    in.attempt = 1;
+    out = call(y, JOBS, "GetRankSeconds", &in.base);
+    assert_int_equal(out->n_ranks, 1);
+    assert_true(fabs(out->ranks[0]->sum->data - wait) < 1e-6);
+    protobuf_c_message_free_unpacked(&out->base, NULL);
+    in.attempt = 2;
+    refused(y, JOBS, "GetRankSeconds", &in.base, ST_NOT_FOUND, "NOT_FOUND", "has no attempt 2");
+    in.attempt = -1;
+    refused(y, JOBS, "GetRankSeconds", &in.base, ST_INVALID_ARGUMENT, "INVALID_ARGUMENT", "attempt: -1");
+    in.name = "jobs/999";
+    in.attempt = 0;
+    refused(y, JOBS, "GetRankSeconds", &in.base, ST_NOT_FOUND, "JOB_NOT_FOUND", "jobs/999 does not exist");
     run_stop(&r);
 }
 
@@ -470,7 +511,8 @@ static void the_http_pages_show_health_and_metrics(void **state) {
     struct run r = run_start(y);
     run_report(&r, &(struct store_record){ .kind = STORE_RECORD_LOG, .log = { "stdout", "a line" } }, 1);
     struct http *h, *second;
-    OK(http_open("127.0.0.1:0", y->controller, y->server, &h, &e));
+    OK(http_open(&(struct http_config){ .address = "127.0.0.1:0", .controller = y->controller, .server = y->server },
+                 &h, &e));
     contains(http_get(http_port(h), "GET /healthz"), "leading");
     const char *metrics = http_get(http_port(h), "GET /metrics");
     contains(metrics, "HTTP/1.1 200 OK");
@@ -486,9 +528,15 @@ static void the_http_pages_show_health_and_metrics(void **state) {
     contains(http_get(http_port(h), "DELETE /metrics"), "405");
     char taken[32];
     snprintf(taken, sizeof taken, "127.0.0.1:%d", http_port(h));
-    FAILS(http_open(taken, y->controller, y->server, &second, &e), ST_ALREADY_EXISTS, "in use");
-    FAILS(http_open("0.0.0.0:0", y->controller, y->server, &second, &e), ST_FAILED_PRECONDITION, "no password");
-    FAILS(http_open("nonsense", y->controller, y->server, &second, &e), ST_INVALID_ARGUMENT, "not host:port");
+    FAILS(http_open(&(struct http_config){ .address = taken, .controller = y->controller, .server = y->server },
+                    &second, &e),
+          ST_ALREADY_EXISTS, "in use");
+    FAILS(http_open(&(struct http_config){ .address = "0.0.0.0:0", .controller = y->controller, .server = y->server },
+                    &second, &e),
+          ST_FAILED_PRECONDITION, "--tls-cert");
+    FAILS(http_open(&(struct http_config){ .address = "nonsense", .controller = y->controller, .server = y->server },
+                    &second, &e),
+          ST_INVALID_ARGUMENT, "not host:port");
     run_stop(&r);
     pg_kill(y->pg);
     contains(http_get(http_port(h), "GET /healthz"), "503");
@@ -503,6 +551,7 @@ int main(void) {
         /* Runs first, while the cluster is small: recovery syncs each of its files. */
         FIXTURE_TEST(the_http_pages_show_health_and_metrics),
         FIXTURE_TEST(metrics_are_queried_by_name_and_downsampled),
+        FIXTURE_TEST(rank_seconds_are_summed_by_attempt_and_listed_by_rank),
         FIXTURE_TEST(points_are_listed_page_by_page),
         FIXTURE_TEST(a_request_for_points_that_cannot_be_is_refused),
         FIXTURE_TEST(logs_are_read_on_from_a_cursor),

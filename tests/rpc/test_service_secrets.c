@@ -116,7 +116,7 @@ static void an_executor_gets_the_values_of_its_ranks_and_an_older_one_gets_no_su
     OK(service_call(y, "ExplainJob", &request.base, &reply, &e));
     const Trainyard__V1__ExplainJobResponse *x = (void *)reply;
     assert_int_equal(x->executors[0]->verdict, TRAINYARD__V1__EXECUTOR_VERDICT__VERDICT__LACKS);
-    assert_string_equal(x->executors[0]->message, "its release lacks 'secrets', which the job needs");
+    assert_string_equal(x->executors[0]->message, "it does not offer 'secrets', which the job needs");
     assert_int_equal(x->reasons[1]->kind, TRAINYARD__V1__WAIT_REASON__KIND__LACKING);
     protobuf_c_message_free_unpacked(reply, NULL);
     struct agent *new = agent_with(y, "new", 1, 2);

@@ -4,6 +4,7 @@
 #include "service/store/checkpoint.h"
 #include "service/store/event.h"
 #include "service/store/job_delete.h"
+#include "service/store/job_list.h"
 #include "service/store/metric.h"
 
 #include <stdio.h>

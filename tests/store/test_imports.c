@@ -17,6 +17,7 @@ static struct store_imported_run run_of(const char *id) {
     return (struct store_imported_run){ .source = "mlflow",
                                         .id = id,
                                         .name = "run",
+                                        .user = "importer",
                                         .state = STORE_JOB_FAILED,
                                         .start_time_us = 1000000,
                                         .end_time_us = 2000000,

@@ -3,7 +3,7 @@
 
 #include "service/store/event.h"
 #include "service/store/executor.h"
-#include "service/store/job.h"
+#include "service/store/job_list.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -467,7 +467,7 @@ static void pages_of_jobs_meet_without_gap_or_overlap(void **state) {
         for (size_t i = 0; i < n; i++)
             assert_int_equal(jobs[i].id, ids[6 - seen++]);
         assert_true(n == 0 || jobs[0].spec == NULL);
-        filter.before = n ? jobs[n - 1].id : 0;
+        filter.after.id = n ? jobs[n - 1].id : 0;
     } while (n == 3);
     assert_int_equal(seen, 7);
     OK(store_job_list(f->store, f->m, &(struct store_job_filter){ .limit = 10, .state = STORE_JOB_CANCELLED }, &jobs,
@@ -476,6 +476,18 @@ static void pages_of_jobs_meet_without_gap_or_overlap(void **state) {
     assert_int_equal(jobs[0].id, ids[3]);
     OK(store_job_list(f->store, f->m, &(struct store_job_filter){ .limit = 10, .queue = "other" }, &jobs, &n, &e));
     assert_int_equal(n, 0);
+    pg_number(f->conninfo,
+              "WITH u AS (UPDATE job SET name = 'Gpt_50%' WHERE id = (SELECT max(id) FROM job) RETURNING 1) "
+              "SELECT count(*) FROM u");
+    const struct {
+        const char *search;
+        size_t n;
+    } searches[] = { { "gPT_", 1 }, { "50%", 1 }, { "p_5", 0 }, { "%", 1 }, { "", 7 } };
+    for (size_t i = 0; i < sizeof searches / sizeof *searches; i++) {
+        OK(store_job_list(f->store, f->m, &(struct store_job_filter){ .limit = 10, .search = searches[i].search },
+                          &jobs, &n, &e));
+        assert_int_equal(n, searches[i].n);
+    }
     int64_t counts[12];
     OK(store_job_counts(f->store, counts, &e));
     assert_int_equal(counts[STORE_JOB_QUEUED], 6);

@@ -88,8 +88,8 @@ static void downsampling_agrees_with_a_naive_computation(void **state) {
         static const int limits[] = { 17, 100, 1000, 10000 };
         for (size_t i = 0; i < 4; i++) {
             size_t max_entries = (size_t)limits[i];
-            if (n > max_entries * STORE_CHUNK_POINTS)
-                continue;
+            if (n > max_entries * STORE_CHUNK_POINTS / 2)
+                continue; /* may be divided at its chunks */
             struct store_series s = query(f, job, 0, limits[i]);
             check_runs(&s, points, n, max_entries);
         }
@@ -129,6 +129,29 @@ static void a_long_series_is_folded_from_its_chunks(void **state) {
     }
     assert_int_equal(from, N);
     free(points);
+}
+
+/* A chunk as an entry has 240 points, which is at most twice as many as an entry of the values would have. Points whose
+ * steps lie far apart have chunks of their own: then entries of chunks would be too uneven. */
+static void entries_are_chunks_only_if_these_are_fine_enough(void **state) {
+    struct fixture *f = *state;
+    enum { LONE = 60, N = 24000, CHUNKS = N / STORE_CHUNK_POINTS, ENTRIES = CHUNKS * 3 / 2 };
+    static struct point points[LONE + N];
+    const int64_t far = 1000L * 1000 * 1000;
+    for (int i = 0; i < LONE + N; i++)
+        points[i] = (struct point){ i < LONE ? (i + 1) * far : LONE * far + i, sin(i * 0.01) };
+    int64_t dense = fixture_running(f, 1), uneven = fixture_running(f, 1);
+    report(f, dense, 1, points + LONE, N);
+    report(f, uneven, 1, points, LONE + N);
+
+    struct store_series s = query(f, dense, 0, ENTRIES);
+    assert_int_equal(s.n, CHUNKS);
+    assert_int_equal(s.points, N);
+    assert_int_equal(s.step[0], points[LONE + STORE_CHUNK_POINTS - 1].step);
+    s = query(f, dense, 0, 2 * CHUNKS);
+    check_runs(&s, points + LONE, N, 2 * CHUNKS);
+    s = query(f, uneven, 0, ENTRIES);
+    check_runs(&s, points, LONE + N, ENTRIES);
 }
 
 static void a_later_attempt_hides_the_points_that_it_repeats(void **state) {
@@ -221,14 +244,54 @@ static void steps_that_lie_far_apart_are_kept(void **state) {
     }
 }
 
+/* A point a millisecond. */
+static void entries_have_the_time_of_their_last_point_and_end_at_until_step(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    enum { N = 24000 };
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
+    static struct store_record records[N];
+    static double values[N];
+    for (int i = 0; i < N; i++) {
+        values[i] = i;
+        records[i] = record_metrics(i + 1, 1, LOSS, &values[i]);
+        records[i].time_us = 1000000 + 1000LL * i;
+    }
+    fixture_report(r, job, 1, 0, 1, records, N);
+    struct store_metric_query q = {
+        .job = job, .after_step = 100, .until_step = 12345, .max_points = 10000, .rank = -1
+    };
+    struct store_series *s;
+    size_t n;
+    OK(store_metric_query(f->store, f->m, &q, &s, &n, &e));
+    assert_null(s->time_us);
+    q.with_time = true;
+    OK(store_metric_query(f->store, f->m, &q, &s, &n, &e));
+    assert_int_equal(s->points, 12245);
+    assert_int_equal(s->last_step, 12345);
+    assert_true(s->last_value == 12344);
+    for (size_t i = 0; i < s->n; i++)
+        assert_int_equal(s->time_us[i], 1000000 + 1000 * (s->step[i] - 1));
+    q.max_points = 20; /* from the chunks: the time of the last point or of the next */
+    OK(store_metric_query(f->store, f->m, &q, &s, &n, &e));
+    assert_int_equal(s->points, 12245);
+    assert_int_equal(s->last_step, 12345);
+    assert_int_equal(s->step[s->n - 1], 12345);
+    for (size_t i = 0; i < s->n; i++)
+        assert_true(labs(s->time_us[i] - 1000000 - 1000 * (s->step[i] - 1)) <= 1000);
+    assert_int_equal(s->time_us[s->n - 1], 1000000 + 1000 * 12344);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(downsampling_agrees_with_a_naive_computation),
         TEST(a_long_series_is_folded_from_its_chunks),
+        TEST(entries_are_chunks_only_if_these_are_fine_enough),
         TEST(a_later_attempt_hides_the_points_that_it_repeats),
         TEST(nan_and_infinity_are_kept),
         TEST(names_and_ranks_choose_the_series),
         TEST(steps_that_lie_far_apart_are_kept),
+        TEST(entries_have_the_time_of_their_last_point_and_end_at_until_step),
     };
     return cmocka_run_group_tests_name("store metrics", tests, fixture_group_setup, fixture_group_teardown);
 }

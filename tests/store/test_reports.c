@@ -331,6 +331,41 @@ static void logs_are_read_by_cursor_without_gap_or_overlap(void **state) {
     assert_string_equal(lines[0].stream, "stdout");
 }
 
+/* Chunks of a log have at most 1000 lines. */
+static void a_log_is_read_from_a_time_or_from_the_last_lines(void **state) {
+    struct fixture *f = *state;
+    int64_t job = fixture_running(f, 1);
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
+    static char text[2500][16];
+    static struct store_record records[2500];
+    for (int i = 0; i < 2500; i++) {
+        snprintf(text[i], sizeof text[i], "line %d", i);
+        records[i] = record_log(text[i]);
+        records[i].time_us = 1000 + i;
+    }
+    fixture_report(r, job, 1, 0, 1, records, 2500);
+    const struct {
+        int64_t from_time_us;
+        int last_lines, first; /* number of the first line */
+    } cases[] = { { 0, 0, 0 },     { 1000, 0, 0 },   { 2100, 0, 1000 }, { 3400, 0, 2000 }, { 9000, 0, 0 },
+                  { 0, 10, 2000 }, { 0, 500, 2000 }, { 0, 501, 1000 },  { 0, 9999, 0 } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct store_log_query query = { .job = job,
+                                         .rank = -1,
+                                         .attempt = -1,
+                                         .limit = 300,
+                                         .from_time_us = cases[i].from_time_us,
+                                         .last_lines = cases[i].last_lines };
+        struct store_log_line *lines;
+        size_t n;
+        OK(store_log_list(f->store, f->m, &query, &lines, &n, &query.cursor, &e));
+        assert_int_equal(n, 300);
+        assert_string_equal(lines[0].text, text[cases[i].first]);
+        OK(store_log_list(f->store, f->m, &query, &lines, &n, &query.cursor, &e)); /* the cursor goes first */
+        assert_string_equal(lines[0].text, text[cases[i].first + 300]);
+    }
+}
+
 /* ---- checkpoints ---- */
 
 static void garbage_collection_keeps_the_last_the_best_and_the_pinned(void **state) {
@@ -445,6 +480,7 @@ int main(void) {
         TEST(a_name_that_is_deleted_meanwhile_is_added_again),
         TEST(random_replay_stores_every_point_once),
         TEST(logs_are_read_by_cursor_without_gap_or_overlap),
+        TEST(a_log_is_read_from_a_time_or_from_the_last_lines),
         TEST(garbage_collection_keeps_the_last_the_best_and_the_pinned),
         TEST(a_corrupt_checkpoint_gives_way_to_the_older_good_one),
     };

@@ -137,11 +137,38 @@ static const char ROWS[] =
     "INSERT INTO metric_chunk VALUES (1, 1, 0, 1, 0, 2, 1, 1, 2, 0, 1, 1, '{0,1}', NULL);"
     "INSERT INTO rank_sequence VALUES (1, 1, 0, 5);"
     "INSERT INTO log_chunk VALUES (1, 1, 1, 0, '{now}', '{stdout}', '{text}', 4);"
-    "INSERT INTO token (name, digest, role) VALUES ('ci', sha256('secret'), 1);";
+    "INSERT INTO notification_target VALUES ('hook', '{10}', '{}');"
+    "INSERT INTO token (name, digest, role) VALUES ('ci', sha256('secret'), 1);"
+    "INSERT INTO sweep (name, state, spec, request_id, request_digest, user_name, maximize, trials, created) "
+    "VALUES ('s', 1, '', 'r', '', '', false, 2, 1);"
+    "INSERT INTO sweep_trial (sweep, number, job) VALUES (1, 1, 1);"
+    "INSERT INTO sweep_rung (sweep, rung, trial, step, score) VALUES (1, 1, 1, 5, 0.5);";
 
 static const char *const REFUSED[] = {
     "UPDATE job SET max_world_size = world_size",
     "UPDATE attempt SET world_size = 0",
+    "INSERT INTO notification_target VALUES ('Hook', '{}', '{}')",
+    "INSERT INTO notification (target, time, kind, message, tries) VALUES ('hook', now(), 'k', '', -1)",
+    "UPDATE sweep SET name = '-s'",
+    "UPDATE sweep SET name = repeat('s', 58)",
+    "UPDATE sweep SET state = 0",
+    "UPDATE sweep SET end_time = now()",
+    "UPDATE sweep SET state = 3, created = 0",
+    "UPDATE sweep SET state = 3, end_time = now()",
+    "UPDATE sweep SET trials = 10001",
+    "UPDATE sweep SET created = 3",
+    "UPDATE sweep SET created = -1",
+    "UPDATE sweep SET ended = 2",
+    "UPDATE sweep SET failed = 1",
+    "UPDATE sweep SET succeeded = -1, ended = 1",
+    "UPDATE sweep SET best = 1",
+    "UPDATE sweep SET stopped = 2",
+    "UPDATE sweep_trial SET rungs = 65",
+    "UPDATE sweep_trial SET stop_step = 5",
+    "UPDATE sweep_rung SET rung = 65",
+    "UPDATE sweep_rung SET score = 'NaN'",
+    "UPDATE sweep_trial SET number = 0",
+    "UPDATE sweep_trial SET state = 8",
     "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('1A', repeat('0', 16), repeat('x', 29)::bytea, '')",
     "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('A', 'wrong', repeat('x', 29)::bytea, '')",
     "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('A', repeat('0', 16), repeat('x', 28)::bytea, '')",
@@ -250,6 +277,7 @@ static const char *const REFUSED[] = {
     "UPDATE metric_chunk SET first_time = now(), times = '\\x00'",
     "UPDATE metric_chunk SET first_time = now(), times = '\\x0000000000000000000000'",
     "UPDATE rank_sequence SET sequence = -1",
+    "UPDATE rank_sequence SET repeated_us = -1",
     "UPDATE log_chunk SET lines = '{}'",
     "UPDATE log_chunk SET lines = '{a,b}'",
     "UPDATE log_chunk SET times = '{}'",
@@ -259,7 +287,8 @@ static const char *const REFUSED[] = {
     "UPDATE token SET name = ''",
     "UPDATE token SET digest = 'short'",
     "UPDATE token SET role = 0",
-    "UPDATE token SET role = 5",
+    "UPDATE token SET role = 6",
+    "UPDATE token SET role = 5", /* it never expires */
     "UPDATE token SET expire_time = create_time",
     "UPDATE token SET revoke_time = create_time - interval '1 second'",
 };

@@ -7,6 +7,7 @@
 #include <trainyard/v1/checkpoint.pb-c.h>
 #include <trainyard/v1/executor.pb-c.h>
 #include <trainyard/v1/job.pb-c.h>
+#include <trainyard/v1/sweep.pb-c.h>
 
 #include <stdio.h>
 #include <string.h>
@@ -68,11 +69,15 @@ static void the_database_refuses_every_change_without_an_edge(void **state) {
           "state = %d, shards = 1, reason = 'r', commit_time = CASE WHEN %d <> 1 THEN now() END, "
           "unreadable_time = now(), delete_time = CASE WHEN %d IN (4, 5) THEN now() END WHERE %d > 0",
           6 },
+        { "sweep", "state = %d, end_time = CASE WHEN %d >= 3 THEN now() END WHERE %d + %d > 0", 5 },
         { "executor", "state = %d, lost_time = CASE WHEN %d = 2 THEN now() END WHERE %d + %d > 0", 2 },
     };
     fixture_running(f, 1);
-    pg_run(f->conninfo, "INSERT INTO executor VALUES ('x', 1, 1, 'h', 'a', 'v', 2, '', now(), now(), NULL);"
-                        "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES (1, 1, 5, 1, 'd')");
+    pg_run(f->conninfo,
+           "INSERT INTO executor VALUES ('x', 1, 1, 'h', 'a', 'v', 2, '', now(), now(), NULL);"
+           "INSERT INTO checkpoint (job, attempt, step, world_size, directory) VALUES (1, 1, 5, 1, 'd');"
+           "INSERT INTO sweep (name, state, spec, request_id, request_digest, user_name, maximize, trials) "
+           "VALUES ('s', 1, '', 'r', '', '', false, 1)");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int at = 1; at <= rows[i].states; at++)
             for (int becomes = 1; becomes <= rows[i].states; becomes++)
@@ -101,6 +106,10 @@ static void messages_and_rows_have_the_same_states(void **state) {
         assert_string_equal(protobuf_c_enum_descriptor_get_value(of, i)->name, job_state_name((enum job_state)i));
         assert_string_equal(store_job_state_name(i), job_state_name((enum job_state)i));
     }
+    const ProtobufCEnumDescriptor *sweeps = &trainyard__v1__sweep__state__descriptor;
+    assert_int_equal(sweeps->n_values, STORE_SWEEP_CANCELLED + 1);
+    for (int i = STORE_SWEEP_RUNNING; i <= STORE_SWEEP_CANCELLED; i++)
+        assert_string_equal(protobuf_c_enum_descriptor_get_value(sweeps, i)->name, store_sweep_state_name(i));
     /* The compiler has compared the numbers of the states of rows. Messages have no other states. */
     assert_int_equal(trainyard__v1__attempt__state__descriptor.n_values, STORE_ATTEMPT_ENDED + 1);
     assert_int_equal(trainyard__v1__checkpoint__state__descriptor.n_values, STORE_CHECKPOINT_MISSING + 1);

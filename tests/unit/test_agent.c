@@ -9,11 +9,13 @@
 #include "executor/agent/directory.h"
 #include "executor/agent/inventory.h"
 #include "executor/agent/output_lines.h"
+#include "executor/agent/peaks.h"
 #include "executor/agent/reap.h"
 #include "executor/agent/worker_process.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -569,6 +571,50 @@ static void a_directory_has_one_agent_and_remembers_who_it_is(void **state) {
     assert_int_equal(dir_remove(folder, NULL), ST_OK);
 }
 
+static double peak_of(const struct peaks *p, const char *name) {
+    size_t n;
+    Trainyard__V1__HostPeak **list = peaks_list(p, &n);
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(list[i]->key, name) == 0)
+            return list[i]->flops;
+    return 0;
+}
+
+static void the_highest_peak_of_a_host_outlives_its_agent(void **state) {
+    (void)state;
+    char folder[] = "/tmp/trainyard-peaks-XXXXXX", path[80];
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/peaks", folder);
+    struct peaks *p = peaks_open(folder);
+    assert_int_equal(peaks_add(p, "a processor, fp32, 1 thread", 2e11, NULL), ST_OK);
+    assert_int_equal(peaks_add(p, "a processor, fp32, 1 thread", 1e11, NULL), ST_OK); /* a busy moment */
+    assert_int_equal(peaks_add(p, "a processor, bf16, 1 thread", 4e11, NULL), ST_OK);
+    assert_int_equal(peaks_add(p, "two\nlines", 1e11, NULL), ST_OK);
+    assert_int_equal(peaks_add(p, "not a number", NAN, NULL), ST_OK);
+    p = peaks_close(p);
+    p = peaks_open(folder);
+    size_t n;
+    peaks_list(p, &n);
+    assert_int_equal(n, 2);
+    assert_true(peak_of(p, "a processor, fp32, 1 thread") == 2e11 && peak_of(p, "a processor, bf16, 1 thread") == 4e11);
+    for (int i = 0; i < PEAKS_MAX; i++) { /* a new key drops the one that was changed first */
+        char name[32];
+        snprintf(name, sizeof name, "key %d", i);
+        assert_int_equal(peaks_add(p, name, 1e9, NULL), ST_OK);
+    }
+    peaks_list(p, &n);
+    assert_int_equal(n, PEAKS_MAX);
+    assert_true(peak_of(p, "a processor, fp32, 1 thread") == 0 && peak_of(p, "key 0") == 1e9);
+    p = peaks_close(p);
+    static const char TORN[] = "1e9 whole\nnonsense\n-1 negative\n2e9";
+    assert_int_equal(file_write_atomic(path, TORN, sizeof TORN - 1, 0644, NULL), ST_OK);
+    p = peaks_open(folder);
+    peaks_list(p, &n);
+    assert_int_equal(n, 1);
+    peaks_close(p);
+    assert_int_equal(dir_remove(folder, NULL), ST_OK);
+}
+
 static void assert_shares(int cores, struct thread_share *shares, size_t n, const int *want) {
     thread_shares_fill(cores, shares, n);
     for (size_t i = 0; i < n; i++)
@@ -578,15 +624,18 @@ static void assert_shares(int cores, struct thread_share *shares, size_t n, cons
 
 static void a_rank_gets_the_cores_that_are_free(void **state) {
     (void)state;
-    assert_shares(64, (struct thread_share[]){ { 1, 0 } }, 1, (int[]){ 64 });
-    assert_shares(64, (struct thread_share[]){ { 3, 0 } }, 1, (int[]){ 21 });               /* alike: one core idle */
-    assert_shares(64, (struct thread_share[]){ { 3, 0 }, { 1, 0 } }, 2, (int[]){ 16, 16 }); /* by rank */
-    assert_shares(66, (struct thread_share[]){ { 3, 0 }, { 1, 0 } }, 2,
-                  (int[]){ 16, 18 });                                                    /* what three cannot share */
-    assert_shares(7, (struct thread_share[]){ { 1, 0 }, { 1, 0 } }, 2, (int[]){ 4, 3 }); /* oldest first */
-    assert_shares(7, (struct thread_share[]){ { 1, 0 }, { 0, 0 }, { 1, 0 } }, 3,
-                  (int[]){ 4, 1, 3 });                                                   /* one has ended */
-    assert_shares(2, (struct thread_share[]){ { 2, 0 }, { 2, 0 } }, 2, (int[]){ 1, 1 }); /* more ranks than cores */
+    assert_shares(64, (struct thread_share[]){ { 1, 0, 0 } }, 1, (int[]){ 64 });
+    assert_shares(64, (struct thread_share[]){ { 3, 0, 0 } }, 1, (int[]){ 21 }); /* alike: one core idle */
+    assert_shares(64, (struct thread_share[]){ { 3, 0, 0 }, { 1, 0, 0 } }, 2, (int[]){ 16, 16 }); /* by rank */
+    assert_shares(66, (struct thread_share[]){ { 3, 0, 0 }, { 1, 0, 0 } }, 2,
+                  (int[]){ 16, 18 }); /* what three cannot share */
+    assert_shares(7, (struct thread_share[]){ { 1, 0, 0 }, { 1, 0, 0 } }, 2, (int[]){ 4, 3 }); /* oldest first */
+    assert_shares(7, (struct thread_share[]){ { 1, 0, 0 }, { 0, 0, 0 }, { 1, 0, 0 } }, 3,
+                  (int[]){ 4, 1, 3 }); /* one has ended */
+    assert_shares(2, (struct thread_share[]){ { 2, 0, 0 }, { 2, 0, 0 } }, 2,
+                  (int[]){ 1, 1 }); /* more ranks than cores */
+    assert_shares(64, (struct thread_share[]){ { 1, 8, 0 }, { 1, 0, 0 } }, 2, (int[]){ 8, 56 }); /* resources.cores */
+    assert_shares(4, (struct thread_share[]){ { 2, 8, 0 } }, 1, (int[]){ 2 }); /* no more than there are */
 }
 
 /* However slots are filled, no rank has fewer than cores / slots, and no two ranks share a core. */
@@ -595,7 +644,7 @@ static void full_slots_share_all_cores(void **state) {
     for (int cores = 1; cores <= 40; cores++)
         for (int slots = 1; slots <= cores; slots++)
             for (int first = 0; first <= slots; first++) {
-                struct thread_share shares[] = { { first, 0 }, { slots - first, 0 } };
+                struct thread_share shares[] = { { first, 0, 0 }, { slots - first, 0, 0 } };
                 int given = 0;
                 thread_shares_fill(cores, shares, 2);
                 for (int i = 0; i < 2; i++) {
@@ -634,6 +683,7 @@ int main(int argc, char **argv) {
     sigaddset(&blocked, SIGTERM);
     sigprocmask(SIG_BLOCK, &blocked, NULL); /* as the agent does: its children must not inherit it */
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_highest_peak_of_a_host_outlives_its_agent),
         cmocka_unit_test(a_child_has_descriptors_0_to_4_and_a_scrubbed_environment),
         cmocka_unit_test(a_program_that_cannot_start_is_one_error_and_leaks_nothing),
         cmocka_unit_test(all_that_a_worker_wrote_is_spooled_before_its_end_is_reported),

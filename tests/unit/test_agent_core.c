@@ -282,6 +282,37 @@ static void an_agent_that_leaves_does_not_wait_for_ever(void **state) {
     assert_int_equal(count(AGENT_ACT_KILL), 1);
 }
 
+static void an_agent_that_drains_leaves_its_ranks_to_the_controller(void **state) {
+    (void)state;
+    run(1, 1, false);
+    step((struct agent_event){ .kind = AGENT_EV_DRAIN });
+    wait_ms(6000);
+    assert_int_equal(count(AGENT_ACT_TERM) + count(AGENT_ACT_KILL) + count(AGENT_ACT_EXIT), 0);
+    order(2, 1, false);
+    assert_int_equal(agent_core_find_rank(core, JOB, 2, 0)->end.cause, EXIT_CAUSE(AGENT_LOST));
+    exits(1, 0, -1, SIGSEGV);
+    assert_int_not_equal(agent_core_find_rank(core, JOB, 1, 0)->end.cause, EXIT_CAUSE(AGENT_LOST));
+    now = agent_core_deadline_ms(core);
+    step((struct agent_event){ .kind = AGENT_EV_TICK, .uploaded = true, .stream_ended = true });
+    assert_int_equal(actions.n, 0);
+    now = agent_core_deadline_ms(core);
+    step((struct agent_event){ .kind = AGENT_EV_TICK, .uploaded = true });
+    only(AGENT_ACT_END_STREAM);
+    now = agent_core_deadline_ms(core);
+    step((struct agent_event){ .kind = AGENT_EV_TICK, .uploaded = true, .stream_ended = true });
+    only(AGENT_ACT_EXIT);
+}
+
+static void an_agent_that_drains_can_be_asked_to_leave(void **state) {
+    (void)state;
+    run(1, 1, false);
+    step((struct agent_event){ .kind = AGENT_EV_DRAIN });
+    step((struct agent_event){ .kind = AGENT_EV_LEAVE });
+    only(AGENT_ACT_TERM);
+    wait_ms(6000);
+    assert_true(count(AGENT_ACT_EXIT) > 0);
+}
+
 static void an_earlier_agents_attempt_has_ended_with_it(void **state) {
     (void)state;
     struct agent_rank ranks[2] = { { .rank = 0, .pid = 5 }, { .rank = 1, .pid = 6, .has_end = true } };
@@ -293,12 +324,57 @@ static void an_earlier_agents_attempt_has_ended_with_it(void **state) {
     assert_int_equal(agent_core_find_rank(core, JOB, 3, 1)->end.cause, EXIT_CAUSE(FINISHED));
 }
 
+static void run_pinned(int32_t attempt, int max_threads) {
+    static const int32_t ranks[] = { 0 };
+    const struct agent_start start = {
+        .world_size = 1, .ranks = ranks, .n_ranks = 1, .pinned = true, .max_threads = max_threads
+    };
+    step((struct agent_event){ .kind = AGENT_EV_START, .attempt = attempt, .start = &start });
+}
+
+static void assert_cpus(const struct cpu_mask *m, int first, int end) {
+    for (int i = 0; i < 8; i++)
+        assert_int_equal(cpu_mask_has(m, i), i >= first && i < end);
+}
+
+/* Two nodes of two cores. A rank alone has all of them, and half when another starts, on a node of its own. */
+static void ranks_are_bound_to_their_cores_and_moved_when_others_start_and_end(void **state) {
+    (void)state;
+    run_pinned(1, 0);
+    assert_cpus(&agent_core_find_rank(core, JOB, 1, 0)->cpus, 0, 4);
+    step((struct agent_event){ .kind = AGENT_EV_SPAWNED, .attempt = 1, .rank = 0, .pid = 100 });
+    run_pinned(2, 0);
+    assert_int_equal(only(AGENT_ACT_ORDER_THREADS)->threads, 2);
+    assert_cpus(&only(AGENT_ACT_ORDER_THREADS)->cpus, 0, 2);
+    assert_cpus(&agent_core_find_rank(core, JOB, 2, 0)->cpus, 2, 4);
+    step((struct agent_event){ .kind = AGENT_EV_SPAWNED, .attempt = 2, .rank = 0, .pid = 101 });
+    exits(2, 0, 0, 0);
+    assert_int_equal(count(AGENT_ACT_ORDER_THREADS), 0);
+    wait_ms(1000);
+    assert_int_equal(only(AGENT_ACT_ORDER_THREADS)->threads, 4);
+    assert_cpus(&only(AGENT_ACT_ORDER_THREADS)->cpus, 0, 4);
+}
+
+static void a_rank_gets_no_more_cores_than_it_wants(void **state) {
+    (void)state;
+    run_pinned(1, 1);
+    assert_int_equal(agent_core_find(core, JOB, 1)->threads, 1);
+    run_pinned(2, 0);
+    assert_int_equal(agent_core_find(core, JOB, 2)->threads, 3);
+}
+
 static int open_core(void **state) {
     (void)state;
     static const struct agent_device devices[] = { { .index = 4 }, { .index = 5 } };
-    const struct agent_core_config config = {
-        .slots = SLOTS, .cores = 4, .threads_per_rank = 2, .hang_ms = HANG_MS, .n_devices = 2, .devices = devices
-    };
+    static const struct cpu cpus[] = { { 0, 0, 0 }, { 1, 1, 0 }, { 2, 2, 1 }, { 3, 3, 1 } };
+    const struct agent_core_config config = { .slots = SLOTS,
+                                              .cores = 4,
+                                              .cpus = cpus,
+                                              .n_cpus = 4,
+                                              .threads_per_rank = 2,
+                                              .hang_ms = HANG_MS,
+                                              .n_devices = 2,
+                                              .devices = devices };
     now = 1;
     core = agent_core_new(&config, now);
     return 0;
@@ -326,9 +402,13 @@ int main(void) {
         TEST(a_start_of_more_ranks_than_a_job_may_have_is_refused),
         TEST(a_start_that_fails_half_way_kills_what_runs),
         TEST(a_failed_rank_is_reported_once_its_gpu_was_inspected),
+        TEST(ranks_are_bound_to_their_cores_and_moved_when_others_start_and_end),
+        TEST(a_rank_gets_no_more_cores_than_it_wants),
         TEST(a_new_stream_gets_the_reports_that_its_hello_lacks),
         TEST(an_agent_that_leaves_exits_when_its_ranks_have_ended_and_all_is_sent),
         TEST(an_agent_that_leaves_does_not_wait_for_ever),
+        TEST(an_agent_that_drains_leaves_its_ranks_to_the_controller),
+        TEST(an_agent_that_drains_can_be_asked_to_leave),
         TEST(an_earlier_agents_attempt_has_ended_with_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -111,6 +111,22 @@ static void a_file_written_atomically_reads_back_and_leaves_no_temporary(void **
     assert_int_equal(access(dir, F_OK), -1);
 }
 
+static void an_old_temporary_file_does_not_widen_the_mode(void **state) {
+    (void)state;
+    struct err e;
+    struct stat st;
+    char dir[] = "/tmp/trainyard-test-XXXXXX", path[64], tmp[72];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/f", dir);
+    snprintf(tmp, sizeof tmp, "%s.tmp", path);
+    assert_int_equal(file_write_atomic(tmp, "old", 3, 0644, &e), ST_OK);
+    assert_int_equal(chmod(tmp, 0666), 0);
+    assert_int_equal(file_write_atomic(path, "secret", 6, 0600, &e), ST_OK);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0600);
+    assert_int_equal(dir_remove(dir, &e), ST_OK);
+}
+
 static void sha256_agrees_with_the_standard(void **state) {
     (void)state;
     uint8_t d[SHA256_BYTES];
@@ -380,6 +396,7 @@ int main(void) {
         cmocka_unit_test(errno_becomes_a_status_and_a_reason),
         cmocka_unit_test(a_buffer_refuses_what_exceeds_its_limit_and_keeps_what_it_has),
         cmocka_unit_test(a_file_written_atomically_reads_back_and_leaves_no_temporary),
+        cmocka_unit_test(an_old_temporary_file_does_not_widen_the_mode),
         cmocka_unit_test(sha256_agrees_with_the_standard),
         cmocka_unit_test(crc32c_agrees_with_the_standard),
         cmocka_unit_test(a_test_clock_replaces_all_three_clocks),

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -19,6 +20,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/wait.h>
@@ -26,7 +28,7 @@
 
 #include <cmocka.h>
 
-enum { MIB = 1 << 20, BLOCKS_MAX = 4096 };
+enum { MIB = 1 << 20, BLOCKS_MAX = 4096, CLOSE_MS = 5000 /* cgroups.h */ };
 
 static char base[64];
 static char record[80];
@@ -414,6 +416,68 @@ static void test_a_group_that_cannot_be_removed_is_tried_less_often_and_logged_o
     assert_true(stays.logged_ms - stays.begin_ms >= 2000); /* eight tries, each 20 ms after the last, take 140 ms */
 }
 
+/* ---- the end of an agent ---- */
+
+/* 77: no mounts of its own. */
+static int close_on_a_read_only_file_system(void) {
+    struct cgroup_place places[CGROUP_CONTROLLERS];
+    cgroup_places_find("/proc/self/mountinfo", "/proc/self/cgroup", places);
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+        return 77;
+    for (int c = 0; c < CGROUP_CONTROLLERS; c++) {
+        places[c].own[places[c].n_mount] = '\0';
+        if (*places[c].own && mount(NULL, places[c].own, NULL, MS_REMOUNT | MS_BIND | MS_RDONLY, NULL) < 0)
+            return 77;
+    }
+    struct cgroups *cs = cgroups_open(&(struct cgroups_options){ .id = "test", .record = record });
+    const bool missing = missing_of(cs, processes);
+    const int64_t begin_ms = clock_mono_ms();
+    cgroups_close(cs);
+    if (!missing)
+        return 2;
+    return clock_mono_ms() - begin_ms < CLOSE_MS ? 0 : 3;
+}
+
+static void test_the_end_does_not_wait_for_groups_that_could_not_be_made(void **state) {
+    (void)state;
+    const pid_t pid = fork();
+    if (pid == 0)
+        _exit(close_on_a_read_only_file_system());
+    const int status = wait_for(pid);
+    assert_true(WIFEXITED(status));
+    if (WEXITSTATUS(status) == 77)
+        skip();
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* This process does not kill itself: its groups stay. */
+static void test_the_end_waits_once_and_not_for_each_hierarchy(void **state) {
+    (void)state;
+    struct cgroup_place before[CGROUP_CONTROLLERS];
+    struct err why = { "" };
+    cgroup_places_find("/proc/self/mountinfo", "/proc/self/cgroup", before);
+    if (before[CGROUP_PIDS].unified || !*before[CGROUP_MEMORY].own) {
+        print_message("only cgroup v1 has several hierarchies\n");
+        skip();
+    }
+    struct cgroups *cs = groups_open(processes, 0);
+    struct cgroup *g = group_open(cs, 64LL * MIB * 16, 100);
+    if (cgroup_add(g, getpid(), &why) != ST_OK)
+        fail_msg("%s", why.msg);
+    const int64_t begin_ms = clock_mono_ms();
+    cgroup_close(g);
+    cgroups_close(cs);
+    const int64_t took_ms = clock_mono_ms() - begin_ms;
+    for (int c = 0; c < CGROUP_CONTROLLERS; c++) {
+        char all[CGROUP_PATH_BYTES + 32];
+        snprintf(all, sizeof all, "%.1000s/trainyard-test", before[c].own);
+        if (*before[c].own &&
+            (cgroup_folder_write(before[c].own, "cgroup.procs", "0", &why) != ST_OK || !cgroup_folder_remove(all)))
+            fail_msg("%s: %s", all, why.msg);
+    }
+    assert_in_range(took_ms, CLOSE_MS, 2 * CLOSE_MS - 1);
+}
+
 /* A process that is an agent, and its exit status. With cgroup v2 each agent needs a group of its own. */
 static int agent_in(const struct cgroup_place *above, const char *name, int (*fn)(void)) {
     char folder[CGROUP_PATH_BYTES + 32];
@@ -501,6 +565,8 @@ int main(void) {
         cmocka_unit_test(test_a_process_that_ignores_signals_ends_with_its_group),
         cmocka_unit_test(test_shared_memory_that_ended_ranks_left_is_logged),
         cmocka_unit_test(test_a_group_that_cannot_be_removed_is_tried_less_often_and_logged_once),
+        cmocka_unit_test(test_the_end_does_not_wait_for_groups_that_could_not_be_made),
+        cmocka_unit_test(test_the_end_waits_once_and_not_for_each_hierarchy),
         cmocka_unit_test(test_the_next_agent_ends_what_a_killed_one_left),
         cmocka_unit_test(test_a_record_that_names_another_group_empties_nothing),
     };

@@ -13,7 +13,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 #include <trainyard/v1/job.pb-c.h>
@@ -278,14 +280,20 @@ static void names_and_states_are_short_words(void **state) {
     assert_string_equal(output_id("42"), "42");
     assert_string_equal(output_enum(&trainyard__v1__job__state__descriptor, 3), "RUNNING");
     assert_string_equal(output_enum(&trainyard__v1__job__state__descriptor, 99), "99");
-    char text[24];
+    char text[OUTPUT_TIME_BYTES];
     output_time(NULL, text);
     assert_string_equal(text, "-");
     Google__Protobuf__Timestamp t = GOOGLE__PROTOBUF__TIMESTAMP__INIT, later = t;
     t.seconds = 1795255864;
     later.seconds = t.seconds + 61;
+    setenv("TZ", "UTC0", 1);
+    tzset();
     output_time(&t, text);
     assert_string_equal(text, "2026-11-21 10:11:04Z");
+    setenv("TZ", "<+0545>-5:45", 1);
+    tzset();
+    output_time(&t, text);
+    assert_string_equal(text, "2026-11-21 15:56:04+05:45");
     output_between(&t, &later, text);
     assert_string_equal(text, "1m01s");
 }
@@ -299,7 +307,7 @@ static void a_word_that_is_nearly_a_command_names_it(void **state) {
                   { "sumbit", "submit" },
                   { "lsit", "list" },
                   { "ls", "list" },
-                  { "status", "get" },
+                  { "describe", "get" },
                   { "metric", "metrics" },
                   { "nonsense", NULL },
                   { "", NULL },

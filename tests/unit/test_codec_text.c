@@ -1,6 +1,7 @@
 /* api/codec/text.h: which text is read, which is refused with which message, and that printed text reads back the same.
  */
 #include "api/codec/text.h"
+#include "base/clock.h"
 #include "base/limits.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,6 +157,9 @@ static void doubles_have_the_fewest_digits_that_read_back(void **state) {
                   { 1e300, "1e+300" },
                   { 2000, "2000" },
                   { 1e20, "1e+20" },
+                  { 5e-324, "5e-324" },
+                  { 1.2e-310, "1.2e-310" },
+                  { 0.30000000000000004, "0.30000000000000004" },
                   { 123456789012, "123456789012" },
                   { NAN, "NaN" },
                   { -INFINITY, "-Infinity" },
@@ -163,6 +168,32 @@ static void doubles_have_the_fewest_digits_that_read_back(void **state) {
         char text[32];
         codec_double_text(table[i].value, text);
         assert_string_equal(text, table[i].text);
+    }
+}
+
+/* Any bits: the text is the first that reads back among those of 1, 2, ... 17 digits. */
+static void random_doubles_have_the_fewest_digits(void **state) {
+    (void)state;
+    const char *given = getenv("TRAINYARD_SEED");
+    const unsigned seed = given ? (unsigned)atoi(given) : (unsigned)clock_wall_us();
+    print_message("# TRAINYARD_SEED=%u\n", seed);
+    srand(seed);
+    for (int i = 0; i < 20000; i++) {
+        uint64_t bits = 0;
+        for (int k = 0; k < 5; k++)
+            bits = bits << 15 ^ (uint64_t)rand();
+        double value;
+        memcpy(&value, &bits, sizeof value);
+        if (i % 4 == 0)
+            value = (double)(rand() % 2000000) / pow(10, rand() % 9); /* few digits */
+        if (!isfinite(value) || value == floor(value))
+            continue;
+        char text[32], wanted[32];
+        int digits = 1;
+        for (; snprintf(wanted, sizeof wanted, "%.*g", digits, value), strtod(wanted, NULL) != value; digits++)
+            assert_true(digits < 17);
+        codec_double_text(value, text);
+        assert_string_equal(text, wanted);
     }
 }
 
@@ -442,7 +473,7 @@ static void a_bad_path_or_value_is_refused_and_changes_nothing(void **state) {
         { "data.text.files", "x", "data.text.files: expected a list, found 'x'" },
         { "", "1",
           "unknown field; known here: name, model, data, train, parallel, checkpoint, resources, retry, "
-          "queue, priority, labels, program" },
+          "queue, priority, labels, program, stores" },
         { "name", "\xff", "name: the text is not UTF-8" },
     };
     ProtobufCMessage *msg = parse(SPEC, example);
@@ -467,6 +498,7 @@ int main(void) {
         cmocka_unit_test(json_follows_proto3_with_defaults_written),
         cmocka_unit_test(an_optional_that_is_not_set_is_not_written),
         cmocka_unit_test(doubles_have_the_fewest_digits_that_read_back),
+        cmocka_unit_test(random_doubles_have_the_fewest_digits),
         cmocka_unit_test(special_doubles_go_through_json),
         cmocka_unit_test(bytes_are_base64),
         cmocka_unit_test(surrogate_pairs_of_json_become_one_character),

@@ -72,7 +72,7 @@ static struct config *open_config(const char *text, const struct roots *roots, s
     struct config *c = NULL;
     status_t st = spec_resolve(given, &spec, NULL, e);
     if (st == ST_OK)
-        st = config_open(spec, roots, &c, e);
+        st = config_open(spec, roots, NULL, &c, e);
     spec_free(given);
     spec_free(spec);
     assert_true((st == ST_OK) == (c != NULL));
@@ -146,7 +146,7 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     struct config *c = must_open(
         "name: a\n" GPT TEXT TRAIN
         ", lanes: 4, precision: fp16, recompute: block, clip_value: 0.5, ema: {decay: 0.9},\n"
-        "  loss_scale: {growth_interval: 7}, skip_spikes: {z_score: 6}, profile: {from: 2, to: 3},\n"
+        "  loss_scale: {growth_interval: 7}, skip_spikes: {z_score: 6}, max_not_finite: 9, profile: {from: 2, to: 3},\n"
         "  inspect: {gradients_every: 5}, learning_rate_scaling: sqrt, reference_batch: 2, init_from: \"@/inside\",\n"
         "  optimizer: {muon: {iterations: 3, adamw: {lr: 0.5}}},\n"
         "  learning_rate_schedule: {wsd: {warmup_steps: 1, decay_steps: 4, min_lr: 0}}}\n"
@@ -162,9 +162,10 @@ static void every_part_of_training_and_layout_arrives(void **state) {
     assert_ptr_equal(t->optimizer.kind, &optimizer_muon);
     assert_true(t->optimizer.muon.adamw.lr == 0.5 && t->optimizer.muon.lr == 0.02);
     assert_int_equal(t->recompute, RECOMPUTE_BLOCK);
-    assert_true(t->clip_value == 0.5 && t->ema_decay == 0.9 && t->clip_norm == 1);
+    assert_true(t->clip_value == 0.5 && t->ema.decay == 0.9 && t->clip_norm == 1);
     assert_true(t->loss_scale.initial == 65536 && t->loss_scale.growth_interval == 7);
     assert_true(t->skip_spikes.z_score == 6 && t->skip_spikes.window == 100);
+    assert_int_equal(t->max_not_finite, 9);
     assert_int_equal(t->rate_scaling.kind, ENGINE_RATE_SQRT);
     assert_int_equal(t->rate_scaling.reference_batch, 2);
     assert_ptr_equal(t->schedule.kind, &rate_wsd);
@@ -323,7 +324,7 @@ static void assert_end_is_accepted(const char *kind, const char *field, double e
     if (st == ST_OK)
         st = spec_resolve(given, &spec, NULL, &e);
     if (st == ST_OK)
-        st = config_open(spec, NULL, &c, &e);
+        st = config_open(spec, NULL, NULL, &c, &e);
     if (st == ST_OK)
         st = optimizer_check(&config_engine(c)->train.optimizer, &e);
     if (st != ST_OK)

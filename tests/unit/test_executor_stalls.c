@@ -64,22 +64,31 @@ static void a_stopped_worker_is_a_hang_and_is_killed(void **state) {
     assert_in_range(clock_mono_ms() - begun, 6900, PATIENCE_MS);
 }
 
-static void a_rank_that_lives_without_progress_is_killed_two_seconds_later(void **state) {
-    (void)state;
-    executor_start("8");
-    AWAIT(HELLO);
-    attempt_start(EPOCH, 1, 100000000);
-    pid_t pid = AWAIT(RANK_STARTED)->rank_started->pid;
+/* Stops the thread that computes, and no other. Returns what the executor says when it has killed the rank. */
+static const char *stop_computing(int attempt) {
+    attempt_start(EPOCH, attempt, 100000000);
+    const pid_t pid = AWAIT(RANK_STARTED)->rank_started->pid;
     AWAIT(RANK_READY);
     assert_int_equal(ptrace(PTRACE_SEIZE, pid, NULL, NULL), 0);
-    assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0); /* the thread that computes, and no other */
+    assert_int_equal(ptrace(PTRACE_INTERRUPT, pid, NULL, NULL), 0);
     int status;
     assert_int_equal(waitpid(pid, &status, __WALL), pid);
     assert_true(WIFSTOPPED(status));
     assert_int_equal(waitpid(pid, &status, __WALL), pid); /* a tracer hears of the death before the parent does */
     assert_true(WIFSIGNALED(status));
-    const Trainyard__V1__RankEnd *end = AWAIT(RANK_ENDED)->rank_ended->end;
-    assert_string_equal(end->message,
+    return AWAIT(RANK_ENDED)->rank_ended->end->message;
+}
+
+/* The thread may be stopped while it holds the lock of the records: then the rank cannot show that it lives. */
+static void a_rank_that_lives_without_progress_is_killed_two_seconds_later(void **state) {
+    (void)state;
+    const char *message;
+    int attempt = 1;
+    executor_start("8");
+    AWAIT(HELLO);
+    while (strcmp(message = stop_computing(attempt), "gave no sign of life for 8 s and was killed") == 0 && attempt < 5)
+        attempt++;
+    assert_string_equal(message,
                         "made no progress for 10 s and was killed; --hang-timeout of its executor allows more");
 }
 

@@ -21,6 +21,16 @@ static void check_message(const struct plan_facts *facts) {
     assert_int_equal(m->n_memory, 2);
     assert_int_equal(m->memory[1]->n_families, FAMILIES);
     assert_true(m->n_wire > 0 && m->wire[0]->bytes > 0);
+    double busy[2] = { 0 };
+    for (size_t i = 0; i < m->n_spans; i++) {
+        const Trainyard__V1__PlannedSpan *s = m->spans[i];
+        assert_true(s->begin_seconds < s->end_seconds && s->end_seconds <= m->step_seconds * (1 + 1e-9));
+        assert_true(i == 0 || s->stage > m->spans[i - 1]->stage || s->begin_seconds >= m->spans[i - 1]->end_seconds);
+        busy[s->stage] += s->end_seconds - s->begin_seconds;
+    }
+    for (int i = 0; i < 2; i++)
+        assert_true(busy[i] > 0.99 * m->stages[i]->busy_seconds && busy[i] < 1.01 * m->stages[i]->busy_seconds);
+    assert_string_equal(m->spans[0]->work, "forward");
 }
 
 static void a_plans_message_has_its_layout_its_memory_and_its_traffic(void **state) {
@@ -43,7 +53,7 @@ static void a_plans_message_has_its_layout_its_memory_and_its_traffic(void **sta
     struct err e = { "" };
     assert_int_equal(gpt_graph(&SHAPE, 2, &graph, &e), ST_OK);
     assert_int_equal(plan_profile_find("h200", &profile, &e), ST_OK);
-    if (plan_report_make(graph, &layout, &profile, &report, &e) != ST_OK)
+    if (plan_report_make(graph, &layout, NULL, &profile, &report, &e) != ST_OK)
         fail_msg("%s", e.msg);
     struct plan_facts facts = { .report = &report, .config = &config, .profile = &profile, .note = "a note" };
     check_message(&facts);

@@ -382,6 +382,23 @@ static void success_needs_the_final_checkpoint(void **state) {
     assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_FAILED);
 }
 
+static void a_cancel_with_a_reason_gives_it_to_the_job_once(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 3);
+    submit(b, 2, 0, 1, 3);
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = 1, .reason = "its sweep was cancelled" });
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_CANCELLING);
+    assert_string_equal(find(b, ACT_JOB_STATE)->text, "its sweep was cancelled");
+    end_part(b, "a", 1, 1, 0, RANK_END_STOPPED, "stopped");
+    store(b, 1, 1, 0);
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_CANCELLED);
+    assert_string_equal(find(b, ACT_JOB_STATE)->text, ""); /* the row keeps its reason */
+    submit(b, 3, 0, 1, 3);
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = 3, .reason = "" });
+    assert_string_equal(find(b, ACT_JOB_STATE)->text, "cancelled while it was queued");
+}
+
 static void a_cancel_in_the_backoff_ends_the_job_at_once(void **state) {
     struct bench *b = *state;
     attach(b, "a", 1, 1, NULL);
@@ -425,6 +442,7 @@ int main(void) {
         ON_BENCH(an_attach_repeats_the_newest_committed_step),
         ON_BENCH(words_of_an_older_attempt_change_nothing),
         ON_BENCH(success_needs_the_final_checkpoint),
+        ON_BENCH(a_cancel_with_a_reason_gives_it_to_the_job_once),
         ON_BENCH(a_cancel_in_the_backoff_ends_the_job_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,6 +12,11 @@ static void leaves(struct bench *b, const char *id) {
     tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_LEAVES, .executor = id, .attach = { .incarnation = 1 } });
 }
 
+static void drains(struct bench *b, const char *id) {
+    tell(b, (struct scheduler_event){
+                .kind = EV_EXECUTOR_LEAVES, .executor = id, .attach = { .incarnation = 1 }, .drain.now = true });
+}
+
 static void tick(struct bench *b) {
     b->now += SCHEDULER_TICK_MS;
     tell(b, (struct scheduler_event){ .kind = EV_TICK });
@@ -109,6 +114,28 @@ static void an_executor_that_left_with_nothing_is_lost_at_once_and_no_sooner_tha
     assert_string_equal(placed_on(b, 1), "a");
 }
 
+static void a_job_of_a_draining_agent_writes_a_checkpoint_and_continues_elsewhere(void **state) {
+    struct bench *b = *state;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 1, 3);
+    run_one(b, 1, 1);
+    attach(b, "b", 1, 1, NULL);
+    drains(b, "a");
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_PREEMPTING);
+    assert_string_equal(find(b, ACT_JOB_STATE)->text, "the agent of executor a drains");
+    assert_non_null(find(b, ACT_SEND_STOP));
+    attach(b, "a", 1, 1, &(struct scheduler_part_report){ .job = 1, .attempt = 1 }); /* a new stream */
+    drains(b, "a");
+    assert_null(find(b, ACT_JOB_STATE));
+    submit(b, 2, 0, 1, 0);
+    assert_string_equal(placed_on(b, 2), "b");
+    end_part(b, "a", 1, 1, 0, RANK_END_STOPPED, "");
+    store(b, 1, 1, 0);
+    assert_int_equal(find(b, ACT_JOB_STATE)->to, JOB_STATE_QUEUED);
+    attach(b, "a", 2, 1, NULL); /* no mark is left */
+    assert_string_equal(placed_on(b, 1), "a");
+}
+
 /* Otherwise each cut of a stream would let jobs of one rank take the slots for which the gang waits. */
 static void a_gang_keeps_its_turn_while_one_of_its_hosts_is_cut_off(void **state) {
     struct bench *b = *state;
@@ -155,6 +182,7 @@ int main(void) {
         ON_BENCH(the_end_of_an_older_starts_stream_means_nothing),
         ON_BENCH(a_job_of_a_stopping_executor_continues_elsewhere_without_waiting_for_a_lease),
         ON_BENCH(an_executor_that_left_with_nothing_is_lost_at_once_and_no_sooner_than_its_stream_has_ended),
+        ON_BENCH(a_job_of_a_draining_agent_writes_a_checkpoint_and_continues_elsewhere),
         ON_BENCH(a_gang_keeps_its_turn_while_one_of_its_hosts_is_cut_off),
         ON_BENCH(explain_reports_why_an_executor_is_detached),
     };

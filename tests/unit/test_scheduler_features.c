@@ -30,6 +30,7 @@ static void names_are_read_back_and_others_are_no_feature(void **state) {
     (void)state;
     assert_int_equal(scheduler_feature_read("code"), CODE);
     assert_int_equal(scheduler_feature_read("python"), SCHEDULER_FEATURE_PYTHON);
+    assert_int_equal(scheduler_feature_read("image"), SCHEDULER_FEATURE_IMAGE);
     assert_string_equal(scheduler_feature_name(CODE), "code");
     assert_int_equal(scheduler_feature_read("teleport"), 0);
     assert_int_equal(scheduler_feature_read(""), 0);
@@ -96,6 +97,17 @@ static void the_explanation_names_the_feature_and_the_executor_to_upgrade(void *
     assert_int_equal(x->hosts[0].free, 0);
 }
 
+static void the_explanation_sends_to_the_log_of_an_executor_whose_host_cannot_run_images(void **state) {
+    struct bench *b = *state;
+    attach_with(b, "bare", 1, 2, CODE);
+    submit_needing(b, 1, 1, SCHEDULER_FEATURE_IMAGE);
+    const struct scheduler_explanation *x = explain(b, 1);
+    assert_string_equal(x->reasons[1].message,
+                        "2 cpu slots are on executors that do not offer 'image', executor bare among them");
+    assert_string_equal(x->reasons[1].remedy, "the log of executor bare says why (no_images); an agent of an "
+                                              "older release must be upgraded");
+}
+
 static void a_host_that_lacks_a_feature_is_no_other_host_for_a_job_that_avoids_its_own(void **state) {
     struct bench *b = *state;
     attach_with(b, "new", 1, 1, CODE);
@@ -131,6 +143,39 @@ static void an_older_executor_that_is_disconnected_is_not_waited_for(void **stat
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
 }
 
+/* Time passes on an executor that stays attached: until an action follows, or for so long. */
+static int64_t wait_attached(struct bench *b, const char *executor, int64_t ms) {
+    const int64_t begin = b->now;
+    while (b->now - begin < ms) {
+        b->now += SCHEDULER_TICK_MS;
+        tell(b, (struct scheduler_event){ .kind = EV_EXECUTOR_SEEN, .executor = executor, .last_seen_ms = b->now });
+        tell(b, (struct scheduler_event){ .kind = EV_TICK });
+        if (b->out.n > 0)
+            break;
+    }
+    return b->now - begin;
+}
+
+static void a_job_whose_hosts_copy_its_data_may_take_a_day_to_start(void **state) {
+    struct bench *b = *state;
+    assert_int_equal(scheduler_feature_read("data"), SCHEDULER_FEATURE_DATA);
+    attach_with(b, "host", 1, 2, SCHEDULER_FEATURE_DATA);
+    submit_needing(b, 1, 1, SCHEDULER_FEATURE_DATA);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
+    assert_int_equal(wait_attached(b, "host", 2 * SCHEDULER_START_DATA_TIMEOUT_MS), SCHEDULER_START_DATA_TIMEOUT_MS);
+    assert_int_equal(find(b, ACT_JOB_STATE)->job, 1);
+    assert_non_null(strstr(find(b, ACT_JOB_STATE)->text, "did not join within 86400 s"));
+    submit_needing(b, 2, 1, 0);
+    assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 2);
+    for (int64_t waited = 0; waited < SCHEDULER_START_TIMEOUT_MS;) {
+        waited += wait_attached(b, "host", SCHEDULER_START_TIMEOUT_MS - waited);
+        if (find(b, ACT_JOB_STATE) && find(b, ACT_JOB_STATE)->job == 2)
+            break;
+    }
+    assert_non_null(find(b, ACT_JOB_STATE));
+    assert_non_null(strstr(find(b, ACT_JOB_STATE)->text, "did not join within 600 s"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_are_read_back_and_others_are_no_feature),
@@ -138,9 +183,11 @@ int main(void) {
         ON_BENCH(a_gang_is_not_spread_over_an_older_executor),
         ON_BENCH(every_feature_is_needed),
         ON_BENCH(the_explanation_names_the_feature_and_the_executor_to_upgrade),
+        ON_BENCH(the_explanation_sends_to_the_log_of_an_executor_whose_host_cannot_run_images),
         ON_BENCH(a_host_that_lacks_a_feature_is_no_other_host_for_a_job_that_avoids_its_own),
         ON_BENCH(a_drained_host_that_lacks_a_feature_is_no_other_host_either),
         ON_BENCH(an_older_executor_that_is_disconnected_is_not_waited_for),
+        ON_BENCH(a_job_whose_hosts_copy_its_data_may_take_a_day_to_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,26 @@ static void the_full_example_is_accepted_unchanged(void **state) {
     bytes_done(&text);
 }
 
+static void sgd_does_not_clip_by_default(void **state) {
+    (void)state;
+    static const struct {
+        const char *more;
+        double clip_norm;
+    } all[] = { { "  optimizer: {sgd: {lr: 0.1}}\n", 0 },
+                { "  optimizer: {sgd: {lr: 0.1}}\n  clip_norm: 2\n", 2 },
+                { "  optimizer: {lion: {}}\n", 1 } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        char text[600];
+        snprintf(text, sizeof text,
+                 "name: a\nmodel: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}\n"
+                 "data: {text: {files: [\"file:///x\"]}}\ntrain:\n  steps: 1\n  global_batch: 12\n%s",
+                 all[i].more);
+        Trainyard__V1__JobSpec *spec = resolve(text);
+        assert_true(spec->train->clip_norm == all[i].clip_norm);
+        spec_free(spec);
+    }
+}
+
 static void the_smallest_spec_gets_every_default(void **state) {
     (void)state;
     Trainyard__V1__JobSpec *spec = resolve(smallest);
@@ -85,16 +105,18 @@ static void the_smallest_spec_gets_every_default(void **state) {
     assert_string_equal(
         json,
         "{\"name\":\"a\",\"model\":{\"gpt\":{\"layers\":1,\"heads\":1,\"width\":8,\"context\":4,\"dropout\":0}},"
-        "\"data\":{\"text\":{\"files\":[\"file:///x\"],\"tokenizer\":\"char\",\"validation_fraction\":0.1}},"
+        "\"data\":{\"text\":{\"files\":[\"file:///x\"],\"tokenizer\":\"char\",\"validation_fraction\":0.1,"
+        "\"validation\":[],\"format\":\"text\",\"separator\":\"\"}},"
         "\"train\":{\"steps\":\"1\",\"global_batch\":12,\"micro_batch\":3,\"optimizer\":{\"adamw\":{\"lr\":0.0003,"
         "\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-08,\"weight_decay\":0.1}},\"learning_rate_schedule\":{\"constant\":"
         "{\"warmup_steps\":\"0\"}},\"clip_norm\":1,\"precision\":\"fp32\",\"seed\":\"0\",\"numerics\":\"reproducible\","
-        "\"lanes\":4,\"reduce\":\"step\",\"eval\":{\"every\":\"0\",\"batches\":20},"
+        "\"lanes\":4,\"reduce\":\"step\",\"eval\":{\"every\":\"0\"},"
         "\"micro_batch_auto\":false,\"recompute\":\"none\",\"init_from\":\"\",\"clip_value\":0,"
-        "\"learning_rate_scaling\":\"none\"},\"parallel\":{\"data\":1,"
+        "\"learning_rate_scaling\":\"none\",\"max_not_finite\":3},\"parallel\":{\"data\":1,"
         "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\",\"virtual_stages\":1},\"checkpoint\":{\"every\":"
         "\"500\",\"keep_last\":3,"
-        "\"keep_best\":0,\"directory\":\"\"},\"resources\":{\"accelerator\":\"cpu\",\"memory_bytes\":\"0\"},\"retry\":{"
+        "\"keep_best\":0,\"directory\":\"\"},\"resources\":{\"accelerator\":\"cpu\",\"memory_bytes\":\"0\",\"cores\":0}"
+        ",\"retry\":{"
         "\"max_restarts\":3},"
         "\"queue\":\"default\",\"priority\":0,\"labels\":{}}");
     free(json);
@@ -252,16 +274,37 @@ static void texts_of_a_peer_are_made_printable_and_labels_checked(void **state) 
     spec_free(given);
 }
 
+/* A text is shorter; a message may have more. */
+static void of_files_there_is_a_most(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
+    Trainyard__V1__TextData *text = given->data->text;
+    char uri[] = "file:///f", **own = text->files, **many = calloc(LIMIT_DATA_OBJECTS + 1, sizeof *many);
+    const size_t n_own = text->n_files;
+    struct err e = { "" };
+    assert_non_null(many);
+    for (size_t i = 0; i <= LIMIT_DATA_OBJECTS; i++)
+        many[i] = uri;
+    text->files = many;
+    text->n_files = LIMIT_DATA_OBJECTS;
+    assert_int_equal(spec_resolve(given, &spec, NULL, &e), ST_OK);
+    spec = spec_free(spec);
+    text->n_files++;
+    assert_int_equal(spec_resolve(given, &spec, NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "data.text.files: 65537 files are more than 65536");
+    text->files = own;
+    text->n_files = n_own;
+    free(many);
+    spec_free(given);
+}
+
 /* Of each a text that is as long as it may be, and one that has one more. */
-static void of_files_layers_and_labels_there_is_a_most(void **state) {
+static void of_layers_and_labels_there_is_a_most(void **state) {
     (void)state;
     static const struct {
         const char *head, *each, *tail, *says;
         int most;
     } table[] = {
-        { "name: a\nmodel: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}\ntrain: {steps: 1, global_batch: 1, "
-          "optimizer: {adamw: {}}}\ndata: {text: {files: [",
-          "'file:///f',", "]}}", "data.text.files: 257 files are more than 256", 256 },
         { "name: a\nmodel: {mlp: {hidden: [", "8,",
           "]}}\ntrain: {steps: 1, global_batch: 1, optimizer: {adamw: {}}}\n"
           "data: {idx: {train_images: 'file:///i', train_labels: 'file:///l'}}",
@@ -661,7 +704,7 @@ static void every_example_of_the_manual_is_accepted(void **state) {
         spec_free(resolve(at));
         at = stop + 1;
     }
-    assert_int_equal(found, 3);
+    assert_int_equal(found, 4);
     bytes_done(&page);
 }
 
@@ -741,13 +784,15 @@ int main(void) {
         cmocka_unit_test(every_example_of_the_manual_is_accepted),
         cmocka_unit_test(the_full_example_is_accepted_unchanged),
         cmocka_unit_test(the_smallest_spec_gets_every_default),
+        cmocka_unit_test(sgd_does_not_clip_by_default),
         cmocka_unit_test(a_resolved_spec_resolves_to_itself),
         cmocka_unit_test(lanes_follow_the_batches_and_never_the_layout),
         cmocka_unit_test(each_wrong_spec_gets_its_one_exact_sentence),
         cmocka_unit_test(all_problems_are_reported_at_once),
         cmocka_unit_test(a_field_of_a_newer_version_is_refused),
         cmocka_unit_test(texts_of_a_peer_are_made_printable_and_labels_checked),
-        cmocka_unit_test(of_files_layers_and_labels_there_is_a_most),
+        cmocka_unit_test(of_files_there_is_a_most),
+        cmocka_unit_test(of_layers_and_labels_there_is_a_most),
         cmocka_unit_test(problems_beyond_the_maximum_are_dropped),
         cmocka_unit_test(names_may_have_points_and_lines_within),
         cmocka_unit_test(a_change_has_a_path_and_a_value),

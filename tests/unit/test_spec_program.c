@@ -81,6 +81,24 @@ static void code_needs_a_folder_that_the_client_has_packed(void **state) {
     }
 }
 
+/* Of each pair, the fields of a program, and the first sentence about them; NULL: none. */
+static void check_cases(const char *const (*cases)[2], size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        char text[400];
+        struct spec_problems problems = { 0 };
+        Trainyard__V1__JobSpec *spec = NULL;
+        snprintf(text, sizeof text, PROGRAM ", %s}", cases[i][0]);
+        Trainyard__V1__JobSpec *given = parse(text);
+        status_t st = spec_resolve(given, &spec, &problems, NULL);
+        assert_int_equal(st, cases[i][1] ? ST_INVALID_ARGUMENT : ST_OK);
+        if (cases[i][1])
+            assert_string_equal(problems.lines[0], cases[i][1]);
+        spec_problems_done(&problems);
+        spec_free(spec);
+        spec_free(given);
+    }
+}
+
 static void python_needs_requirements_that_its_hosts_can_find(void **state) {
     (void)state;
     static const char *const cases[][2] = {
@@ -100,20 +118,36 @@ static void python_needs_requirements_that_its_hosts_can_find(void **state) {
         { "python: {requirements: /uv.lock, project: true}",
           "program.python.project: needs program.code, and a uv.lock or pyproject.toml as requirements" },
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[400];
-        struct spec_problems problems = { 0 };
-        Trainyard__V1__JobSpec *spec = NULL;
-        snprintf(text, sizeof text, PROGRAM ", %s}", cases[i][0]);
-        Trainyard__V1__JobSpec *given = parse(text);
-        status_t st = spec_resolve(given, &spec, &problems, NULL);
-        assert_int_equal(st, cases[i][1] ? ST_INVALID_ARGUMENT : ST_OK);
-        if (cases[i][1])
-            assert_string_equal(problems.lines[0], cases[i][1]);
-        spec_problems_done(&problems);
-        spec_free(spec);
-        spec_free(given);
-    }
+    check_cases(cases, sizeof cases / sizeof *cases);
+}
+
+#define IMAGE_DIGEST "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static void an_image_is_one_that_every_host_gets_alike_and_has_its_own_packages(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        { "image: {root: /data/images/torch}", NULL },
+        { "image: {archive: /data/images/torch.tar}", NULL },
+        { "image: {name: \"ghcr.io/team/torch:2@" IMAGE_DIGEST "\"}", NULL },
+        { "image: {name: \"localhost:5000/torch@" IMAGE_DIGEST "\"}", NULL },
+        { "image: {}", "program.image: needs one of root, name and archive" },
+        { "image: {root: /data/a, archive: /data/b}", "program.image: needs one of root, name and archive" },
+        { "image: {archive: a.tar}", "program.image.archive: 'a.tar' is not an absolute path" },
+        { "image: {name: \"ghcr.io/team/torch:2\"}",
+          "program.image.name: 'ghcr.io/team/torch:2' has no digest: add @sha256: and what `skopeo inspect --format "
+          "{{.Digest}} docker://ghcr.io/team/torch:2` prints" },
+        { "image: {name: \"torch@" IMAGE_DIGEST "\"}",
+          "program.image.name: 'torch@" IMAGE_DIGEST "' is not REGISTRY/NAME@sha256:DIGEST" },
+        { "image: {name: \"-x/torch@" IMAGE_DIGEST "\"}",
+          "program.image.name: '-x/torch@" IMAGE_DIGEST "' is not REGISTRY/NAME@sha256:DIGEST" },
+        { "image: {name: \"a.b/to rch@" IMAGE_DIGEST "\"}",
+          "program.image.name: 'a.b/to rch@" IMAGE_DIGEST "' is not REGISTRY/NAME@sha256:DIGEST" },
+        { "image: {root: images/torch}", "program.image.root: 'images/torch' is not an absolute path" },
+        { "image: {root: /data/torch}, python: {requirements: /data/requirements.txt}",
+          "program.python: is built for the files of a host, and program.image replaces them: install the packages in "
+          "the image" },
+    };
+    check_cases(cases, sizeof cases / sizeof *cases);
 }
 
 static void the_check_on_a_host_does_not_depend_on_the_bytes_of_the_code(void **state) {
@@ -193,6 +227,7 @@ int main(void) {
         cmocka_unit_test(code_needs_a_folder_that_the_client_has_packed),
         cmocka_unit_test(the_check_on_a_host_does_not_depend_on_the_bytes_of_the_code),
         cmocka_unit_test(python_needs_requirements_that_its_hosts_can_find),
+        cmocka_unit_test(an_image_is_one_that_every_host_gets_alike_and_has_its_own_packages),
         cmocka_unit_test(a_programs_digest_does_not_depend_on_the_order_of_its_variables),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

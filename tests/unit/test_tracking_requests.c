@@ -1,8 +1,8 @@
 /* Requests of MLflow's and W&B's clients by themselves: what becomes points, and what is answered. */
-#include "executor/program/tracking/json.h"
 #include "executor/program/tracking/mlflow.h"
 #include "executor/program/tracking/wandb.h"
 #include "executor/program/tracking/wandb_history.h"
+#include "tracking/json.h"
 
 #include <inttypes.h>
 #include <math.h>

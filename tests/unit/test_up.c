@@ -1,10 +1,10 @@
 /* The parts of `trainyard up`: its lock, its logs, its children. The children are shells; everything else is real. The
  * whole service is tested in tests/e2e. */
 #include "base/file.h"
+#include "base/log_file.h"
 #include "cli/up/child.h"
 #include "cli/up/directory.h"
 #include "cli/up/exec_child.h"
-#include "cli/up/log_file.h"
 #include "cli/up/supervise.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -63,18 +64,66 @@ static void a_log_never_takes_more_than_two_files(void **state) {
     struct stat now, before;
     static char block[1 << 20];
     memset(block, 'x', sizeof block);
-    assert_int_equal(log_file_open(&l, in_folder("a.log"), NULL), ST_OK);
+    assert_int_equal(log_file_open(&l, in_folder("a.log"), CHILD_LOG_BYTES, 0644, NULL), ST_OK);
     for (int i = 0; i < 40; i++)
         log_file_write(&l, block, sizeof block);
     log_file_write(&l, "end\n", 4);
     log_file_close(&l);
     assert_int_equal(stat(in_folder("a.log"), &now), 0);
     assert_int_equal(stat(in_folder("a.log.1"), &before), 0);
-    assert_in_range(now.st_size, 4, LOG_FILE_BYTES);
-    assert_in_range(before.st_size, 1, LOG_FILE_BYTES);
-    assert_int_equal(log_file_open(&l, in_folder("a.log"), NULL), ST_OK);
+    assert_in_range(now.st_size, 4, CHILD_LOG_BYTES);
+    assert_in_range(before.st_size, 1, CHILD_LOG_BYTES);
+    assert_int_equal(log_file_open(&l, in_folder("a.log"), CHILD_LOG_BYTES, 0644, NULL), ST_OK);
     assert_int_equal(l.bytes, now.st_size); /* opened again it goes on */
     log_file_close(&l);
+}
+
+static void a_log_that_cannot_be_renamed_begins_anew(void **state) {
+    (void)state;
+    struct log_file l;
+    struct stat now;
+    assert_int_equal(mkdir(in_folder("b.log.1"), 0755), 0);
+    assert_int_equal(mkdir(in_folder("b.log.1/full"), 0755), 0);
+    assert_int_equal(log_file_open(&l, in_folder("b.log"), 10, 0644, NULL), ST_OK);
+    for (int i = 0; i < 5; i++)
+        assert_true(log_file_write(&l, "12345678\n", 9));
+    log_file_close(&l);
+    assert_int_equal(stat(in_folder("b.log"), &now), 0);
+    assert_int_equal(now.st_size, 9);
+}
+
+static void a_log_that_could_not_be_opened_is_opened_later(void **state) {
+    (void)state;
+    struct log_file l;
+    assert_int_equal(log_file_open(&l, in_folder("c.log"), 10, 0644, NULL), ST_OK);
+    close(l.fd);
+    l.fd = -1; /* as after a rotation without the new file */
+    assert_int_equal(unlink(in_folder("c.log")), 0);
+    assert_int_equal(mkdir(in_folder("c.log"), 0755), 0);
+    assert_false(log_file_write(&l, "lost\n", 5));
+    assert_int_equal(rmdir(in_folder("c.log")), 0);
+    assert_true(log_file_write(&l, "kept\n", 5));
+    log_file_close(&l);
+    assert_content("c.log", "kept\n");
+}
+
+static void a_write_that_fails_leaves_no_part_of_a_line(void **state) {
+    (void)state;
+    struct log_file l;
+    struct rlimit before, small;
+    assert_int_equal(log_file_open(&l, in_folder("d.log"), 1000, 0644, NULL), ST_OK);
+    assert_true(log_file_write(&l, "one\n", 4));
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){ .rlim_cur = 6, .rlim_max = before.rlim_max };
+    void (*old)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const bool whole = log_file_write(&l, "two\n", 4);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, old);
+    assert_false(whole);
+    assert_true(log_file_write(&l, "three\n", 6));
+    log_file_close(&l);
+    assert_content("d.log", "one\nthree\n");
 }
 
 /* ---- directory ---- */
@@ -353,6 +402,9 @@ int main(int argc, char **argv) {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(a_log_never_takes_more_than_two_files),
+        IN_FOLDER(a_log_that_cannot_be_renamed_begins_anew),
+        IN_FOLDER(a_log_that_could_not_be_opened_is_opened_later),
+        IN_FOLDER(a_write_that_fails_leaves_no_part_of_a_line),
         IN_FOLDER(a_directory_has_one_service_at_a_time),
         IN_FOLDER(what_a_service_leaves_is_nothing),
         IN_FOLDER(a_runtime_directory_that_others_may_enter_is_refused_and_kept),

@@ -6,6 +6,8 @@
  *     unopened DEVICE CODE           its handle is refused
  *     undescribed DEVICE CODE        its name is refused
  *     old DEVICE CAPABILITY          75: of compute capability 7.5, not 9.0
+ *     idle DEVICE 0                  its utilization is 0
+ *     unmeasured DEVICE CODE         its utilization is refused
  *     lost DEVICE 0                  its memory is refused as of a GPU that is lost
  *     grave DEVICE PID               Xid 79, told once, when there is no such process any more
  *
@@ -14,6 +16,7 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,7 +176,11 @@ int nvmlDeviceGetMemoryInfo(void *device, struct memory *memory) {
 }
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *u);
 int nvmlDeviceGetUtilizationRates(void *device, struct utilization *u) {
-    *u = (struct utilization){ .gpu = 75u + (unsigned)index_of(device) };
+    const bool idle = told_of("idle", index_of(device)) >= 0;
+    const long long refused = told_of("unmeasured", index_of(device));
+    if (refused >= 0)
+        return (int)refused;
+    *u = (struct utilization){ .gpu = idle ? 0 : 75u + (unsigned)index_of(device) };
     return SUCCESS;
 }
 int nvmlDeviceGetPowerUsage(void *device, unsigned *milliwatts);

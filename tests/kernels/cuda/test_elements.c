@@ -21,6 +21,16 @@ static void gelu_case(struct pair *p) {
     pair_close(p, "dx", dx, 1);
 }
 
+static void gelu_erf_case(struct pair *p) {
+    const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
+    struct twin *x = pair_elements(p, n, 6), *y = pair_empty(p, n), *dy = pair_elements(p, n, 1);
+    struct twin *dx = pair_in_place(p, dy);
+    ON_ALL(p, k->gelu_erf_forward(k, y->at[s], x->at[s], n, e));
+    ON_ALL(p, k->gelu_erf_backward(k, dx->at[s], dy->at[s], x->at[s], n, e));
+    pair_close(p, "y", y, 1);
+    pair_close(p, "dx", dx, 1);
+}
+
 static void relu_case(struct pair *p) {
     const int64_t n = pair_between(p, 1, MANY_ELEMENTS);
     struct twin *x = pair_elements(p, n, 1), *y = pair_in_place(p, x), *dy = pair_elements(p, n, 1);
@@ -48,8 +58,10 @@ static void add_case(struct pair *p) {
     ON_ALL(p, k->add(k, y->at[s], a->at[s], b->at[s], n, e));
     ON_ALL(p, k->accumulate(k, sum->at[s], more->at[s], n, e));
     ON_ALL(p, k->fill(k, all->at[s], 0.37f, n, e));
+    ON_ALL(p, k->exchange(k, sum->at[s], more->at[s], n, e));
     pair_same(p, "y", y);
     pair_same(p, "sum", sum);
+    pair_same(p, "more", more);
     pair_same(p, "all", all);
 }
 
@@ -330,6 +342,10 @@ static void sums_case(struct pair *p) {
     pair_close(p, "sums", sums, 1);
     ON_ALL(p, k->sum(k, sum->at[s], a->at[s], n, e));
     pair_close(p, "sum", sum, 1);
+    const int64_t rows = n < 7 ? 1 : 7;
+    struct twin *by_row = pair_empty_doubles(p, rows);
+    ON_ALL(p, k->sum_rows(k, by_row->at[s], a->at[s], rows, n / rows, e));
+    pair_close(p, "sum of rows", by_row, 1);
 }
 
 static void check_finite(struct pair *p, struct twin *a, struct twin *x, bool want) {
@@ -354,6 +370,7 @@ static void finite_case(struct pair *p) {
 }
 
 CASE(gelu_and_its_gradient_are_the_cpus, gelu_case)
+CASE(gelu_by_erf_and_its_gradient_are_the_cpus, gelu_erf_case)
 CASE(relu_and_its_gradient_are_the_cpus_to_the_bit, relu_case)
 CASE(swiglu_and_its_gradient_are_the_cpus, swiglu_case)
 CASE(add_accumulate_and_fill_are_the_cpus_to_the_bit, add_case)
@@ -374,6 +391,7 @@ CASE(a_number_that_is_not_finite_is_found, finite_case)
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gelu_and_its_gradient_are_the_cpus),
+        cmocka_unit_test(gelu_by_erf_and_its_gradient_are_the_cpus),
         cmocka_unit_test(relu_and_its_gradient_are_the_cpus_to_the_bit),
         cmocka_unit_test(swiglu_and_its_gradient_are_the_cpus),
         cmocka_unit_test(add_accumulate_and_fill_are_the_cpus_to_the_bit),

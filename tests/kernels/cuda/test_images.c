@@ -45,8 +45,8 @@ static void batchnorm_case(struct pair *p) {
 
 static void batchnorm_apply_case(struct pair *p) {
     struct batchnorm a = batchnorm_of(p);
-    struct twin *mean = pair_elements(p, a.d.width, 1), *variance = pair_elements(p, a.d.width, 1);
-    ON_ALL(p, k->relu_forward(k, variance->at[s], variance->at[s], a.d.width, e));
+    struct twin *mean = pair_floats(p, a.d.width, 1), *variance = pair_floats(p, a.d.width, 1);
+    ON_ALL(p, k->fp32->relu_forward(k->fp32, variance->at[s], variance->at[s], a.d.width, e));
     ON_ALL(p, k->batchnorm_apply(k, a.y->at[s], a.x->at[s], at_or_null(a.residual, s), a.gamma->at[s], a.beta->at[s],
                                  mean->at[s], variance->at[s], &a.d, e));
     pair_close(p, "y", a.y, 2);

