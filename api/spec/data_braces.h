@@ -1,5 +1,5 @@
-/* Braces in the patterns of data: {000..127} is each of these numbers, {a,b} each of these texts. A '{' between brackets
- * is a character of them. No I/O. Thread-safe. */
+/* Braces in the patterns of data: {000..127} is each of these numbers, {a,b} each of these texts. A '{' between
+ * brackets is a character of them. No I/O. Thread-safe. */
 #ifndef API_SPEC_DATA_BRACES_H
 #define API_SPEC_DATA_BRACES_H
 
