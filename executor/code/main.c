@@ -3,16 +3,15 @@
  * command is the first one; its only record is the final report. It runs as the agent's user, because workers must not
  * be able to change what it unpacks, but without the agent's capabilities, because it parses files that come from
  * clients. */
-#include "api/codec/frame.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/privileges.h"
+#include "executor/child/child.h"
 #include "executor/code/cache.h"
 #include "executor/code/download.h"
 #include "executor/code/unpack.h"
 
-#include <errno.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdbool.h>
@@ -22,8 +21,6 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-enum { COMMANDS_FD = 3, RECORDS_FD = 4 };
 
 static const char usage[] =
     "usage: trainyard-code --agent-pid PID\n"
@@ -35,24 +32,7 @@ static const char usage[] =
     "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
     "  --help, --version\n";
 
-/* The pid that was given; 0 after a usage, -1 for bad arguments. */
-static long arguments_parse(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("trainyard-code " TRAINYARD_VERSION);
-        return 0;
-    }
-    char *end = NULL;
-    const long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
-    if (pid <= 0 || *end) {
-        fputs(usage, stderr);
-        return -1;
-    }
-    return pid;
-}
+static const struct child child = { .name = "trainyard-code", .usage = usage, .orphaned = 1 };
 
 /* *ret_refused: no host can do it, because of the archive. */
 static status_t fetch(const Trainyard__V1__CodeFetch *f, bool *ret_refused, struct err *e) {
@@ -94,29 +74,25 @@ static status_t give_up_privileges(struct err *e) {
 static status_t work(struct frame_reader *reader, struct err *e) {
     Trainyard__V1__WorkerEnd end = TRAINYARD__V1__WORKER_END__INIT;
     Trainyard__V1__WorkerRecord record = TRAINYARD__V1__WORKER_RECORD__INIT;
-    ProtobufCMessage *command = NULL;
+    Trainyard__V1__WorkerCommand *command;
     struct err why = { "" };
-    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &command, e));
-    if (!command)
-        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
-    end.cause = command_do((Trainyard__V1__WorkerCommand *)command, &why);
-    protobuf_c_message_free_unpacked(command, NULL);
+    TRY(child_command_wait(reader, &command, e));
+    end.cause = command_do(command, &why);
+    trainyard__v1__worker_command__free_unpacked(command, NULL);
     end.message = why.msg;
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_END;
     record.end = &end;
-    return frame_write(RECORDS_FD, &record.base, e);
+    return frame_write(CHILD_RECORDS_FD, &record.base, e);
 }
 
 int main(int argc, char **argv) {
+    int status;
     struct err why = { "" };
     struct frame_reader reader;
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const long agent = arguments_parse(argc, argv);
-    if (agent <= 0)
-        return agent == 0 ? 0 : 2;
-    if (getppid() != agent)
-        return 1;
+    if (!child_begin(&child, argc, argv, &status))
+        return status;
     frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
     status_t st = give_up_privileges(&why);
     if (st == ST_OK)

@@ -6,16 +6,14 @@
  *
  * It runs as the agent's user, so that no job can change the copies, and without the agent's capabilities, because it
  * reads what stores send. Its keys are overwritten before it waits, and it leaves no core. */
-#include "api/codec/frame.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/privileges.h"
+#include "executor/child/child.h"
 #include "executor/data/memory.h"
 #include "executor/data/report.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <pthread.h>
@@ -27,7 +25,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { COMMANDS_FD = 3, RECORDS_FD = 4, STEP_MS = 500 };
+enum { STEP_MS = 500 };
 
 static const char usage[] =
     "usage: trainyard-data --agent-pid PID\n"
@@ -38,24 +36,7 @@ static const char usage[] =
     "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
     "  --help, --version\n";
 
-/* The pid that was given; 0 after a usage, -1 for bad arguments. */
-static long arguments_parse(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("trainyard-data " TRAINYARD_VERSION);
-        return 0;
-    }
-    char *end = NULL;
-    const long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
-    if (pid <= 0 || *end) {
-        fputs(usage, stderr);
-        return -1;
-    }
-    return pid;
-}
+static const struct child child = { .name = "trainyard-data", .usage = usage, .orphaned = 1 };
 
 struct work {
     struct fetch fetch;
@@ -75,7 +56,7 @@ static void *order_do(void *ctx) {
 
 /* Returns when the work is over. */
 static void wait_for(struct work *w, struct report_progress *progress) {
-    struct pollfd fds[] = { { .fd = COMMANDS_FD }, /* without events: the end of the pipe alone */
+    struct pollfd fds[] = { { .fd = CHILD_COMMANDS_FD }, /* without events: the end of the pipe alone */
                             { .fd = w->over, .events = POLLIN } };
     for (;;) {
         if (poll(fds, 2, STEP_MS) > 0 && fds[0].revents)
@@ -108,7 +89,7 @@ static status_t order_take(const Trainyard__V1__DataFetch *order, struct err *e)
     keys_wipe(order);
     prctl(PR_SET_DUMPABLE, 1); /* it has no more keys */
     report_last(&progress, &w.fetch, w.st, &w.why);
-    struct pollfd end = { .fd = COMMANDS_FD };
+    struct pollfd end = { .fd = CHILD_COMMANDS_FD };
     while (w.st == ST_OK && w.fetch.cache && poll(&end, 1, -1) < 1)
         continue;
     fetch_done(&w.fetch);
@@ -122,36 +103,27 @@ static status_t give_up_privileges(struct err *e) {
 }
 
 static status_t work(struct frame_reader *reader, struct err *e) {
-    ProtobufCMessage *message = NULL;
-    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
+    Trainyard__V1__WorkerCommand *command;
+    TRY(child_command_wait(reader, &command, e));
     frame_reader_wipe(reader);
-    const Trainyard__V1__WorkerCommand *command = (Trainyard__V1__WorkerCommand *)message;
-    if (!command)
-        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
     status_t st = ST_OK;
     if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_FETCH_DATA)
         st = order_take(command->fetch_data, e);
     else
         st = err_set(e, ST_INTERNAL, "the first command is of another release: restart trainyard-executor");
-    protobuf_c_message_free_unpacked(message, NULL);
+    trainyard__v1__worker_command__free_unpacked(command, NULL);
     return st;
 }
 
 int main(int argc, char **argv) {
+    int status;
     struct err why = { "" };
     struct frame_reader reader;
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_DUMPABLE, 0); /* no core, and no look into the memory by other processes of this user */
-    const long agent = arguments_parse(argc, argv);
-    if (agent <= 0)
-        return agent == 0 ? 0 : 2;
-    if (getppid() != agent)
-        return 1;
-    if (fcntl(COMMANDS_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(RECORDS_FD, F_SETFD, FD_CLOEXEC) < 0) {
-        fputs("trainyard-data: descriptors 3 and 4 are not open; trainyard-executor starts this program\n", stderr);
-        return 2;
-    }
+    if (!child_begin(&child, argc, argv, &status))
+        return status;
     frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
     status_t st = give_up_privileges(&why);
     if (st == ST_OK)

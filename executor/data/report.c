@@ -1,15 +1,14 @@
 #include "executor/data/report.h"
 
-#include "api/codec/frame.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "executor/child/child.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    RECORDS_FD = 4,
     EVENT_BYTES = 256,
     OBJECTS_BYTES = LIMIT_RECORD_BYTES / 2, /* of one report */
     OBJECT_MORE_BYTES = 128,                /* besides the name */
@@ -22,7 +21,7 @@ static void report(Trainyard__V1__DataReport *r) {
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_DATA;
     record.data = r;
     record.time_us = clock_wall_us();
-    status_ignore(frame_write(RECORDS_FD, &record.base, NULL));
+    status_ignore(frame_write(CHILD_RECORDS_FD, &record.base, NULL));
 }
 
 void report_event(const char *event, const char *message) {

@@ -2,17 +2,16 @@
  * it, with commands on descriptor 3 and records on 4, as a worker. It gets one command, and reports until its last
  * report; then it waits for the end of the pipe, which comes with the end of the attempt. It runs as the agent's user,
  * who owns the environments; what builds them is another process, without any privilege (builder.h). */
-#include "api/codec/frame.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/privileges.h"
+#include "executor/child/child.h"
 #include "executor/environment/build.h"
 #include "executor/environment/builder_sandbox.h"
 #include "executor/environment/cache.h"
 #include "executor/environment/image_key.h"
 
-#include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
@@ -22,7 +21,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-enum { COMMANDS_FD = 3, RECORDS_FD = 4, EVENT_BYTES = 256 };
+enum { EVENT_BYTES = 256 };
 
 static const char usage[] =
     "usage: trainyard-environment --agent-pid PID\n"
@@ -33,24 +32,7 @@ static const char usage[] =
     "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
     "  --help, --version\n";
 
-/* The pid that was given; 0 after a usage, -1 for bad arguments. */
-static long arguments_parse(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("trainyard-environment " TRAINYARD_VERSION);
-        return 0;
-    }
-    char *end = NULL;
-    const long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
-    if (pid <= 0 || *end) {
-        fputs(usage, stderr);
-        return -1;
-    }
-    return pid;
-}
+static const struct child child = { .name = "trainyard-environment", .usage = usage, .orphaned = 1 };
 
 struct work {
     const Trainyard__V1__EnvironmentBuild *order;
@@ -71,7 +53,7 @@ static void report(Trainyard__V1__EnvironmentReport *r) {
     record.record_case = TRAINYARD__V1__WORKER_RECORD__RECORD_ENVIRONMENT;
     record.environment = r;
     record.time_us = clock_wall_us();
-    status_ignore(frame_write(RECORDS_FD, &record.base, NULL));
+    status_ignore(frame_write(CHILD_RECORDS_FD, &record.base, NULL));
 }
 
 static void report_event(const char *event, const char *message) {
@@ -191,7 +173,7 @@ static status_t order_do(struct work *w, bool *ret_refused, struct environment_u
 
 static void order_take(const Trainyard__V1__EnvironmentBuild *order) {
     struct work w = { .order = order,
-                      .builder = { .user = *order->user ? order->user : NULL, .agent = COMMANDS_FD },
+                      .builder = { .user = *order->user ? order->user : NULL, .agent = CHILD_COMMANDS_FD },
                       .image = -1,
                       .since_ms = clock_mono_ms() };
     struct environment_use use = { .lock = -1 };
@@ -200,7 +182,7 @@ static void order_take(const Trainyard__V1__EnvironmentBuild *order) {
     status_t st = order_do(&w, &refused, &use, &why);
     closep(&w.image);
     report_last(&w, st, refused, &use, &why);
-    struct pollfd end = { .fd = COMMANDS_FD }; /* without events: the end of the pipe alone */
+    struct pollfd end = { .fd = CHILD_COMMANDS_FD }; /* without events: the end of the pipe alone */
     while (st == ST_OK && poll(&end, 1, -1) < 1)
         continue;
     closep(&use.lock);
@@ -215,11 +197,8 @@ static status_t give_up_privileges(const Trainyard__V1__EnvironmentBuild *order,
 }
 
 static status_t work(struct frame_reader *reader, struct err *e) {
-    ProtobufCMessage *message = NULL;
-    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
-    const Trainyard__V1__WorkerCommand *command = (Trainyard__V1__WorkerCommand *)message;
-    if (!command)
-        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
+    Trainyard__V1__WorkerCommand *command;
+    TRY(child_command_wait(reader, &command, e));
     status_t st = ST_OK;
     if (command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_BUILD_ENVIRONMENT)
         st = err_set(e, ST_INTERNAL, "the first command is of another release: restart trainyard-executor");
@@ -227,26 +206,19 @@ static status_t work(struct frame_reader *reader, struct err *e) {
         st = give_up_privileges(command->build_environment, e);
     if (st == ST_OK)
         order_take(command->build_environment);
-    protobuf_c_message_free_unpacked(message, NULL);
+    trainyard__v1__worker_command__free_unpacked(command, NULL);
     return st;
 }
 
 int main(int argc, char **argv) {
+    int status;
     struct err why = { "" };
     struct frame_reader reader;
     signal(SIGPIPE, SIG_IGN);
     prctl(PR_SET_PDEATHSIG, SIGTERM); /* while a builder runs, this is blocked (builder.c) */
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    const long agent = arguments_parse(argc, argv);
-    if (agent <= 0)
-        return agent == 0 ? 0 : 2;
-    if (getppid() != agent)
-        return 1;
-    if (fcntl(COMMANDS_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(RECORDS_FD, F_SETFD, FD_CLOEXEC) < 0) {
-        fputs("trainyard-environment: descriptors 3 and 4 are not open; trainyard-executor starts this program\n",
-              stderr);
-        return 2;
-    }
+    if (!child_begin(&child, argc, argv, &status))
+        return status;
     frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
     status_t st = work(&reader, &why);
     frame_reader_done(&reader);

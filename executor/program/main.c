@@ -7,16 +7,15 @@
  *
  * When its agent dies, the kernel sends this process SIGTERM, not SIGKILL, so that it can still kill the processes of
  * the command. */
-#include "api/codec/frame.h"
 #include "base/limits.h"
 #include "base/utf8.h"
+#include "executor/child/child.h"
 #include "executor/container/container.h"
 #include "executor/program/rank.h"
 #include "executor/program/redact_record.h"
 #include "executor/worker/exit_code.h"
 #include "executor/worker/user.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,8 +24,6 @@
 #include <unistd.h>
 
 enum {
-    COMMANDS_FD = 3,
-    RECORDS_FD = 4,
     FLUSH_MS = 3600 * 1000, /* as of a worker: the last records are worth the wait */
     FLUSH_STOPPED_MS = 500,
 };
@@ -44,25 +41,6 @@ static const char usage[] =
     "fork,\n"
     "                         its command does not have the group GID\n"
     "  --help, --version\n";
-
-/* The pid that was given; 0 after a usage, -1 for bad arguments. */
-static long arguments_parse(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("trainyard-program " TRAINYARD_VERSION);
-        return 0;
-    }
-    char *end = NULL;
-    long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
-    if (pid <= 0 || *end) {
-        fputs(usage, stderr);
-        return -1;
-    }
-    return pid;
-}
 
 static void end_emit(struct emitter *emitter, const struct program_end *end) {
     Trainyard__V1__WorkerEnd last = TRAINYARD__V1__WORKER_END__INIT;
@@ -105,19 +83,16 @@ static struct redactor *start_run(const Trainyard__V1__WorkerStart *start, struc
     if (lacking)
         refuse_older_controller(lacking, end);
     else
-        program_run(start, redactor, COMMANDS_FD, reader, emitter, end);
+        program_run(start, redactor, CHILD_COMMANDS_FD, reader, emitter, end);
     return redactor;
 }
 
 static status_t work(struct frame_reader *reader, struct program_end *end, struct err *e) {
     struct emitter *emitter;
     struct redactor *redactor = NULL;
-    ProtobufCMessage *message = NULL;
-    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
-    Trainyard__V1__WorkerCommand *first = (Trainyard__V1__WorkerCommand *)message;
-    if (!first)
-        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
-    status_t st = emitter_open(RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e);
+    Trainyard__V1__WorkerCommand *first;
+    TRY(child_command_wait(reader, &first, e));
+    status_t st = emitter_open(CHILD_RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e);
     if (st == ST_OK) {
         emitter_outlive_reader(emitter); /* the processes of the command must be killed first */
         if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK)
@@ -162,15 +137,12 @@ int main(int argc, char **argv) {
     signals_block();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    long agent = arguments_parse(argc, argv);
-    if (agent <= 0)
-        return agent == 0 ? 0 : 2;
-    if (getppid() != agent)
-        return worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
-    if (fcntl(COMMANDS_FD, F_SETFD, FD_CLOEXEC) < 0 || fcntl(RECORDS_FD, F_SETFD, FD_CLOEXEC) < 0) {
-        fputs("trainyard-program: descriptors 3 and 4 are not open; trainyard-executor starts this program\n", stderr);
-        return 2;
-    }
+    const struct child child = { .name = "trainyard-program",
+                                 .usage = usage,
+                                 .orphaned = worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST) };
+    int status;
+    if (!child_begin(&child, argc, argv, &status))
+        return status;
     struct frame_reader reader;
     frame_reader_init(&reader, LIMIT_RPC_MESSAGE_BYTES);
     status_t st = work(&reader, &end, &end.why);

@@ -3,9 +3,9 @@
  * rank, sample or verify a checkpoint, or check a spec. It enters its sandbox, if it is ordered to. It then starts the
  * emitter and the control thread, does that work, sends WorkerEnd, and exits with a code that repeats the cause.
  * `--check-cuda` reports whether GPUs can be used and exits. */
-#include "api/codec/frame.h"
 #include "base/limits.h"
 #include "engine/collective/collective.h"
+#include "executor/child/child.h"
 #include "executor/worker/control.h"
 #include "executor/worker/emit.h"
 #include "executor/worker/exit_code.h"
@@ -15,8 +15,6 @@
 #include "executor/worker/worker_sandbox.h"
 #include "kernels/plugin.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,8 +24,6 @@
 #include <unistd.h>
 
 enum {
-    COMMANDS_FD = 3,
-    RECORDS_FD = 4,
     /* An agent that is stopped for so long has been noticed; the last records are worth the wait. */
     FLUSH_MS = 3600 * 1000,
     FLUSH_TERMINATED_MS = 500,
@@ -53,25 +49,6 @@ static const char usage[] =
     "\n"
     "example: trainyard-worker --agent-pid 4711 3<commands 4>records\n";
 
-/* The pid that was given; 0 after a usage, -1 for bad arguments. */
-static long arguments_parse(int argc, char **argv) {
-    if (argc == 2 && strcmp(argv[1], "--help") == 0) {
-        fputs(usage, stdout);
-        return 0;
-    }
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("trainyard-worker " TRAINYARD_VERSION);
-        return 0;
-    }
-    char *end = NULL;
-    long pid = argc == 3 && strcmp(argv[1], "--agent-pid") == 0 ? strtol(argv[2], &end, 10) : -1;
-    if (pid <= 0 || *end) {
-        fputs(usage, stderr);
-        return -1;
-    }
-    return pid;
-}
-
 static void end_emit(struct emitter *emitter, const struct rank_end *end) {
     Trainyard__V1__WorkerEnd last = TRAINYARD__V1__WORKER_END__INIT;
     last.cause = end->cause;
@@ -86,8 +63,8 @@ static status_t work(const Trainyard__V1__WorkerCommand *first, bool taken, stru
                      struct rank_end *end, struct err *e) {
     struct emitter *emitter;
     struct control *control;
-    TRY(emitter_open(RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e));
-    TRY(control_open(COMMANDS_FD, reader, &control, e));
+    TRY(emitter_open(CHILD_RECORDS_FD, EMIT_QUEUE_BYTES, &emitter, e));
+    TRY(control_open(CHILD_COMMANDS_FD, reader, &control, e));
     if (taken)
         rank_folders_report(first->start, emitter);
     if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE)
@@ -103,11 +80,8 @@ static status_t work(const Trainyard__V1__WorkerCommand *first, bool taken, stru
 }
 
 static status_t first_command(struct frame_reader *reader, Trainyard__V1__WorkerCommand **ret, struct err *e) {
-    ProtobufCMessage *message = NULL;
-    TRY(frame_reader_wait(reader, COMMANDS_FD, &trainyard__v1__worker_command__descriptor, &message, e));
-    Trainyard__V1__WorkerCommand *command = (Trainyard__V1__WorkerCommand *)message;
-    if (!command)
-        return err_set(e, ST_UNAVAILABLE, "the agent closed the pipe before it sent a command");
+    Trainyard__V1__WorkerCommand *command;
+    TRY(child_command_wait(reader, &command, e));
     if (command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_START &&
         command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE &&
         command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK) {
@@ -147,15 +121,12 @@ int main(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (argc == 2 && strcmp(argv[1], "--check-cuda") == 0)
         return check_cuda();
-    long agent = arguments_parse(argc, argv);
-    if (agent <= 0)
-        return agent == 0 ? 0 : 2;
-    if (getppid() != agent)
-        return worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST);
-    if (fcntl(COMMANDS_FD, F_GETFD) < 0 || fcntl(RECORDS_FD, F_GETFD) < 0) {
-        fputs("trainyard-worker: descriptors 3 and 4 are not open; trainyard-executor starts this program\n", stderr);
-        return 2;
-    }
+    const struct child child = { .name = "trainyard-worker",
+                                 .usage = usage,
+                                 .orphaned = worker_exit_code(TRAINYARD__V1__WORKER_END__CAUSE__AGENT_LOST) };
+    int status;
+    if (!child_begin(&child, argc, argv, &status))
+        return status;
     sigset_t blocked; /* before any thread starts: each of them inherits it */
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGTERM);

@@ -22,17 +22,18 @@ engine/run engine kernels base
 engine/collective kernels base
 engine/checkpoint base
 engine/data kernels base
+executor/child api/codec base
 executor/sandbox base
 executor/container base
-executor/worker executor/sandbox engine kernels api/codec api/spec base
+executor/worker executor/child executor/sandbox engine kernels api/codec api/spec base
 executor/agent executor/sandbox executor/container api base
-executor/program executor/worker executor/sandbox executor/container tracking api/code api/codec base
+executor/program executor/child executor/worker executor/sandbox executor/container tracking api/code api/codec base
 executor/program/tracking tracking base
 tracking base
-executor/code api base
+executor/code executor/child api base
 executor/image base
-executor/environment executor/worker executor/sandbox executor/image api base
-executor/data api base
+executor/environment executor/child executor/worker executor/sandbox executor/image api base
+executor/data executor/child api base
 executor/agent/core base
 api/code base
 api/codec base
