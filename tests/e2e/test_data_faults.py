@@ -315,7 +315,8 @@ def put_many(store, n, size=MIB):
 
 
 def names(cache):
-    return {path.name for path in (cache / "objects").iterdir()}
+    """None before the first process has made the folder."""
+    return {path.name for path in (cache / "objects").glob("*")}
 
 
 def test_what_was_not_used_for_longest_is_removed_and_nothing_that_is_in_use(store, cache):

@@ -47,7 +47,7 @@ def sha256(data):
 
 def copies(cache):
     """{digest: bytes}: every copy, which has the digest that its name says."""
-    found = {path.name: path.read_bytes() for path in (cache / "objects").iterdir()}
+    found = {path.name: path.read_bytes() for path in (cache / "objects").glob("*")}
     assert all(sha256(data) == name for name, data in found.items())
     return found
 
