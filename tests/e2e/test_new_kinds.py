@@ -122,7 +122,7 @@ def train(program, spec, folder, layouts):
     (folder / "job.json").write_text(json.dumps(spec))
     results = set()
     for layout in layouts:
-        out = run(program, folder / "job.json", *[f"--set=parallel.{part}" for part in layout.split()], "--json",
+        out = run(program, folder / "job.json", *[f"--set=parallel.{part}" for part in layout.split()], "--json", "--threads", "1",
                   "--checkpoints", folder / layout, timeout=120 * PATIENCE)
         losses = tuple(json.loads(line)["loss"] for line in out.splitlines() if '"loss"' in line)
         manifest = json.loads((folder / layout / f"step-{spec['train']['steps']}/manifest.json").read_text())

@@ -573,7 +573,7 @@ GIB = 1 << 30
 @pytest.mark.waits
 def test_gibibytes_of_log_neither_fill_the_disk_nor_stop_another_job(place):
     """TRAINYARD_TEST_LOG_GIB=10 takes five minutes."""
-    size = int(os.environ.get("TRAINYARD_TEST_LOG_GIB", 2)) * GIB
+    size = int(os.environ.get("TRAINYARD_TEST_LOG_GIB", 1)) * GIB
     end = sibling(place)
     before = bytes_below(place.folder)
     job = place.service.submit({"name": "flood", "parallel": {"data": 1},
