@@ -19,6 +19,7 @@ enum member_type {
     MEMBER_TYPE_BOOL,   /* bool */
     MEMBER_TYPE_CHOICE, /* int (an enum): the index of a word in `choices` */
     MEMBER_TYPE_LIST,   /* int[max], and an int with their number */
+    MEMBER_TYPE_REALS,  /* double[max], and an int with their number */
     MEMBER_TYPE_TEXT,   /* const char * */
     MEMBER_TYPE_PATH,   /* const char *: what a file:// URI names; any other text is kept as it is */
     MEMBER_TYPE_FILES,  /* const char *const *: the files that URIs name, and an int with their number */
@@ -30,8 +31,8 @@ struct member {
     const char *name; /* "a.b": b in the struct a */
     enum member_type type;
     size_t at;                  /* offset */
-    size_t count_at;            /* MEMBER_TYPE_LIST, MEMBER_TYPE_FILES */
-    int max;                    /* MEMBER_TYPE_LIST */
+    size_t count_at;            /* MEMBER_TYPE_LIST, MEMBER_TYPE_REALS, MEMBER_TYPE_FILES */
+    int max;                    /* MEMBER_TYPE_LIST, MEMBER_TYPE_REALS */
     const char *const *choices; /* MEMBER_TYPE_CHOICE: up to NULL */
     enum member_path path;      /* MEMBER_TYPE_PATH */
     bool optional;              /* a record leaves it out when it is 0: older records do not have it */
@@ -43,6 +44,11 @@ struct member {
     { .name = #member_, .type = MEMBER_TYPE_INT64, .at = offsetof(type_, member_) }
 #define MEMBER_REAL(type_, member_)                                                                                    \
     { .name = #member_, .type = MEMBER_TYPE_REAL, .at = offsetof(type_, member_) }
+#define MEMBER_REALS(type_, member_, count_, max_)                                                                     \
+    {                                                                                                                  \
+        .name = #member_, .type = MEMBER_TYPE_REALS, .at = offsetof(type_, member_),                                   \
+        .count_at = offsetof(type_, count_), .max = (max_)                                                             \
+    }
 #define MEMBER_BOOL(type_, member_)                                                                                    \
     { .name = #member_, .type = MEMBER_TYPE_BOOL, .at = offsetof(type_, member_) }
 #define MEMBER_CHOICE(type_, member_, words)                                                                           \

@@ -55,9 +55,19 @@ FIELDS = {
     "data.tokens.validation": [[f"{DATA}/validation.bin"]], "data.tokens.tokenizer": ["byte"],
     "data.tokens.token_bytes": [2],
     "data.images.validation": [f"{DATA}/validation"], "data.images.size": [16, 24], "data.images.channels": [1, 3],
+    "data.images.resize": [28],
     "data.images.augment.crop_padding": [2], "data.images.augment.flip": [True],
+    "data.images.augment.resized_crop": [{}], "data.images.augment.resized_crop.min_scale": [0.3],
+    "data.images.augment.resized_crop.max_scale": [0.9], "data.images.augment.resized_crop.min_ratio": [0.5],
+    "data.images.augment.resized_crop.max_ratio": [2], "data.images.augment.brightness": [0.4],
+    "data.images.augment.contrast": [0.4], "data.images.augment.saturation": [0.4],
+    "data.images.normalize.mean": [[0.4, 0.5, 0.6]], "data.images.normalize.std": [[0.2, 0.25, 0.3]],
     "data.idx.validation_images": [f"{DATA}/images.idx"], "data.idx.validation_labels": [f"{DATA}/labels.idx"],
     "data.idx.augment.crop_padding": [1], "data.idx.augment.flip": [True],
+    "data.idx.augment.resized_crop": [{}], "data.idx.augment.resized_crop.min_scale": [0.3],
+    "data.idx.augment.resized_crop.max_scale": [0.9], "data.idx.augment.resized_crop.min_ratio": [0.5],
+    "data.idx.augment.resized_crop.max_ratio": [2], "data.idx.augment.brightness": [0.4],
+    "data.idx.augment.contrast": [0.4], "data.idx.normalize.mean": [[0.4]], "data.idx.normalize.std": [[0.2]],
     "data.reconstruction.validation": [f"{DATA}/validation"], "data.reconstruction.size": [16],
     "data.reconstruction.sampled_fraction": [0.5], "data.reconstruction.center_fraction": [0.1],
     "data.reconstruction.noise": [0, 0.02],
@@ -100,6 +110,7 @@ FIXED = {
     "model.resnet.width": "always given: the default trains for seconds",
     "data.text.format": "the drawn text is a plain file; e2e/test_documents.py compares the bits of all formats",
     "data.text.document": "follows the format",
+    "data.idx.augment.saturation": "the drawn idx files are gray, and have none",
     "train.micro_batch_auto": "`micro_batch: auto` is the wish that the layout and the memory choose the micro-batch",
     "train.recompute": "changes between the runs of a spec, as parallel.* does",
     "checkpoint.keep_last": "only a service reads it", "checkpoint.keep_best": "only a service reads it",
@@ -195,6 +206,7 @@ def complete(spec, draw):
     idx = spec["data"].get("idx", {})
     if "validation_images" in idx or "validation_labels" in idx:
         idx.update(validation_images=f"{DATA}/images.idx", validation_labels=f"{DATA}/labels.idx")
+    complete_images(spec["data"].get("images") or idx, idx)
     if get(spec, "data.text.validation"):
         spec["data"]["text"].pop("validation_fraction", None)
     model = spec["model"][family(spec)]
@@ -207,6 +219,21 @@ def complete(spec, draw):
     if "init_from" in train and not may_start_from_weights(spec):
         del train["init_from"]
     return spec
+
+
+def complete_images(images, idx):
+    augment, normalize = images.get("augment", {}), images.get("normalize")
+    channels = 1 if images is idx else images.get("channels", 3)
+    if augment.get("resized_crop") == {}:
+        augment["resized_crop"] = {"min_scale": 0.2}
+    if "resized_crop" in augment:
+        augment.pop("crop_padding", None)
+    if "saturation" in augment and channels == 1:
+        del augment["saturation"]
+    if normalize:
+        images["normalize"] = {"mean": [0.4, 0.5, 0.6][:channels], "std": [0.2, 0.25, 0.3][:channels]}
+    if "resize" in images:
+        images.setdefault("size", 16)
 
 
 def draw_spec(draw, field=None, number=None):

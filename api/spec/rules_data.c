@@ -32,18 +32,59 @@ static void check_text(const Trainyard__V1__TextData *text, struct spec_problems
         problem_add(p, "data.text.document: has no effect with format `text`");
 }
 
-static void check_idx(const Trainyard__V1__IdxData *idx, struct spec_problems *p) {
-    if (*idx->validation_images && !*idx->validation_labels)
-        problem_add(p, "data.idx.validation_labels: must be given with validation_images");
-    else if (!*idx->validation_images && *idx->validation_labels)
-        problem_add(p, "data.idx.validation_images: must be given with validation_labels");
-}
-
 static void check_reconstruction(const Trainyard__V1__ReconstructionData *r, struct spec_problems *p) {
     if (rules_field_good(&r->base, "sampled_fraction") && rules_field_good(&r->base, "center_fraction") &&
         r->center_fraction > r->sampled_fraction)
         problem_add(p, "data.reconstruction.center_fraction: %g is more than sampled_fraction %g", r->center_fraction,
                     r->sampled_fraction);
+}
+
+static void check_augment(const char *source, const Trainyard__V1__Augmentation *a, struct spec_problems *p) {
+    const Trainyard__V1__ResizedCrop *c = a ? a->resized_crop : NULL;
+    if (!c)
+        return;
+    if (a->crop_padding)
+        problem_add(p, "data.%s.augment.resized_crop: cannot be given with crop_padding", source);
+    if (rules_field_good(&c->base, "min_scale") && rules_field_good(&c->base, "max_scale") &&
+        c->min_scale > c->max_scale)
+        problem_add(p, "data.%s.augment.resized_crop.min_scale: %g is more than max_scale %g", source, c->min_scale,
+                    c->max_scale);
+    if (rules_field_good(&c->base, "min_ratio") && rules_field_good(&c->base, "max_ratio") &&
+        c->min_ratio > c->max_ratio)
+        problem_add(p, "data.%s.augment.resized_crop.min_ratio: %g is more than max_ratio %g", source, c->min_ratio,
+                    c->max_ratio);
+}
+
+/* channels 0: only the data know. */
+static void check_normalize(const char *source, const Trainyard__V1__Normalization *n, int channels,
+                            struct spec_problems *p) {
+    if (!n || (n->n_mean == n->n_std && (n->n_mean == 0 || channels == 0 || n->n_mean == (size_t)channels)))
+        return;
+    if (n->n_mean != n->n_std)
+        problem_add(p, "data.%s.normalize: gives %zu means and %zu standard deviations: give as many of both", source,
+                    n->n_mean, n->n_std);
+    else
+        problem_add(p, "data.%s.normalize: gives %zu means for %d channels", source, n->n_mean, channels);
+}
+
+static void check_idx(const Trainyard__V1__IdxData *idx, struct spec_problems *p) {
+    if (*idx->validation_images && !*idx->validation_labels)
+        problem_add(p, "data.idx.validation_labels: must be given with validation_images");
+    else if (!*idx->validation_images && *idx->validation_labels)
+        problem_add(p, "data.idx.validation_images: must be given with validation_labels");
+    check_augment("idx", idx->augment, p);
+    check_normalize("idx", idx->normalize, 0, p);
+}
+
+static void check_images(const Trainyard__V1__ImageData *m, struct spec_problems *p) {
+    const bool good = rules_field_good(&m->base, "channels");
+    check_augment("images", m->augment, p);
+    check_normalize("images", m->normalize, good ? m->channels : 0, p);
+    if (m->augment && m->augment->saturation > 0 && good && m->channels != 3)
+        problem_add(p, "data.images.augment.saturation: images of %d channel have none", m->channels);
+    if (m->_resize_case && m->_size_case && m->resize < m->size && rules_field_good(&m->base, "resize") &&
+        rules_field_good(&m->base, "size"))
+        problem_add(p, "data.images.resize: %d is less than size %d", m->resize, m->size);
 }
 
 /* Whether a field of the source gives validation data. */
@@ -87,6 +128,8 @@ void rules_data(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
         check_text(data->text, p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IDX)
         check_idx(data->idx, p);
+    if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IMAGES)
+        check_images(data->images, p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_RECONSTRUCTION)
         check_reconstruction(data->reconstruction, p);
     if (spec->checkpoint->keep_best > 0)

@@ -100,3 +100,13 @@ status_t png_decode(const void *bytes, size_t n, int channels, struct raster *re
     free(r.colour.data);
     return st;
 }
+
+status_t png_size(const void *bytes, size_t n, int *ret_height, int *ret_width, struct err *e) {
+    enum { WIDTH_AT = 16, HEIGHT_AT = 20, END = 24 };
+    const uint8_t *p = bytes;
+    if (n < END || memcmp(p + 12, "IHDR", 4) != 0)
+        return err_set(e, ST_INVALID_ARGUMENT, "it is not a complete PNG: it does not begin with its size");
+    *ret_width = (int)((uint32_t)(p[WIDTH_AT] & 0x7f) << 24 | p[17] << 16 | p[18] << 8 | p[19]);
+    *ret_height = (int)((uint32_t)(p[HEIGHT_AT] & 0x7f) << 24 | p[21] << 16 | p[22] << 8 | p[23]);
+    return ST_OK;
+}

@@ -7,7 +7,9 @@
  * is read by pread(2), augmented if it is a training sample, and converted to floats. */
 #include "base/alloc.h"
 #include "engine/data/data_file.h"
+#include "engine/data/image_crop.h"
 #include "engine/data/image_view.h"
+#include "engine/data/resize.h"
 #include "engine/data/sampler.h"
 #include "engine/data/source_kind.h"
 
@@ -34,7 +36,7 @@ struct idx_source {
     struct source source;
     struct idx_split splits[SOURCE_SPLITS];
     struct image_shape shape;
-    struct data_augmentation augment;
+    struct image_making making;
 };
 
 /* Opens and checks a file of dims to max_dims dimensions. */
@@ -121,6 +123,21 @@ static status_t open_split(struct idx_source *s, enum source_split split, const 
     return ST_OK;
 }
 
+/* The part that the sample shows, scaled to the size of the image. */
+static status_t crop(const struct idx_source *s, const uint8_t *pixels, int64_t seed, int64_t sample, uint8_t *to,
+                     struct err *e) {
+    const int H = s->shape.height, W = s->shape.width;
+    const struct image_box part = image_crop_draw(&s->making.augment.resized_crop, seed, sample, H, W);
+    struct raster r;
+    TRY(raster_allocate(&r, part.height, part.width, s->shape.channels, e));
+    const size_t C = (size_t)s->shape.channels, row = (size_t)part.width * C;
+    for (size_t y = 0; y < (size_t)part.height; y++)
+        memcpy(r.data + y * row, pixels + (((size_t)part.top + y) * (size_t)W + (size_t)part.left) * C, row);
+    status_t st = raster_scale(&r, H, W, to, e);
+    free(r.data);
+    return st;
+}
+
 static status_t read_idx(const struct source *source, enum source_split split, int64_t seed, int64_t first, int B,
                          const struct batch *to, struct err *e) {
     const struct idx_source *s = (const struct idx_source *)source;
@@ -128,9 +145,10 @@ static status_t read_idx(const struct source *source, enum source_split split, i
     const size_t n = (size_t)s->shape.height * (size_t)s->shape.width * (size_t)s->shape.channels;
     float *images = to->of[BATCH_IMAGES];
     int32_t *labels = to->of[BATCH_LABELS];
-    CLEANUP(freep) uint8_t *pixels = malloc(n);
+    /* An image, the part of it that a sample shows, and the workspace of image_make. */
+    CLEANUP(freep) uint8_t *pixels = malloc(2 * n + image_making_bytes(&s->making));
     if (!pixels)
-        return err_errno(e, "allocate an image of %zu bytes", n);
+        return err_errno(e, "allocate images of %zu bytes", 2 * n);
     for (int b = 0; b < B; b++) {
         const bool train = split == SOURCE_TRAIN;
         int64_t i = sampler_index(split, seed, p->images.dim[0], first + b);
@@ -138,12 +156,14 @@ static status_t read_idx(const struct source *source, enum source_split split, i
             labels[b] = p->labels[i];
         if (!images)
             continue;
-        struct image_view view = { 0 };
-        /* Crop and flip depend on the sample's number, not on the image: they differ in each epoch. */
-        if (train)
-            view = image_view_draw(&s->augment, seed, first + b);
         TRY(data_file_read(&p->images.file, p->images.begin + i * (int64_t)n, pixels, n, e));
-        image_to_floats(&s->shape, pixels, view, IMAGE_SCALE, IMAGE_SHIFT, images + (size_t)b * n);
+        const uint8_t *shown = pixels;
+        /* What is drawn depends on the sample's number, not on the image: it differs in each epoch. */
+        if (train && image_crop_is_drawn(&s->making.augment)) {
+            TRY(crop(s, pixels, seed, first + b, pixels + n, e));
+            shown = pixels + n;
+        }
+        image_make(&s->making, train, seed, first + b, shown, pixels + 2 * n, images + (size_t)b * n);
     }
     return ST_OK;
 }
@@ -185,14 +205,12 @@ static status_t digest(struct idx_source *s, const struct source_options *option
 static status_t open_splits(struct idx_source *s, const struct data_config *data, const struct source_options *options,
                             struct err *e) {
     const struct data_idx *config = &data->idx;
-    if (config->augment.crop_padding < 0 || config->augment.crop_padding > IDX_SIDE)
-        return err_set(e, ST_INVALID_ARGUMENT, "a crop padding of %d is not within %d", config->augment.crop_padding,
-                       IDX_SIDE);
     TRY(open_split(s, SOURCE_TRAIN, data->roots, config->train_images, config->train_labels, e));
     if (s->source.info.samples[SOURCE_TRAIN] == 0)
         return err_set(e, ST_INVALID_ARGUMENT, "the idx file '%s' has no images", config->train_images);
     if (config->validation_images && *config->validation_images)
         TRY(open_split(s, SOURCE_VALIDATION, data->roots, config->validation_images, config->validation_labels, e));
+    TRY(image_making_init(&s->making, &s->shape, &config->augment, &config->normalize, e));
     return digest(s, options, e);
 }
 
@@ -201,7 +219,6 @@ static status_t open_source(const struct data_config *config, const struct sourc
     struct idx_source *s = alloc_zeroed(1, sizeof *s);
     s->source.read = read_idx;
     s->source.close = close_idx;
-    s->augment = config->idx.augment;
     for (int split = 0; split < SOURCE_SPLITS; split++)
         s->splits[split].images.file.fd = -1;
     status_t st = open_splits(s, config, options, e);
@@ -224,8 +241,7 @@ static const struct member MEMBERS[] = {
     MEMBER_PATH(struct data_idx, train_labels, MEMBER_FILE),
     MEMBER_PATH(struct data_idx, validation_images, MEMBER_FILE),
     MEMBER_PATH(struct data_idx, validation_labels, MEMBER_FILE),
-    MEMBER_INT(struct data_idx, augment.crop_padding),
-    MEMBER_BOOL(struct data_idx, augment.flip),
+    IMAGE_MEMBERS(struct data_idx),
 };
 
 const struct data_kind data_idx = {

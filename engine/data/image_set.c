@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "engine/data/data_file.h"
 #include "engine/data/decode.h"
+#include "engine/data/image_crop.h"
 #include "engine/data/resize.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@
 
 struct image_set {
     struct image_files *folder;
-    int size, channels;
+    struct image_format format;
     size_t bytes;    /* of one image */
     uint8_t *cached; /* (n, size, size, channels), or NULL */
 };
@@ -47,33 +48,61 @@ static status_t read_all(struct data_file *f, uint8_t **ret, struct err *e) {
     return ST_OK;
 }
 
-static status_t read_raster(const struct image_files *folder, int64_t i, int channels, struct raster *ret,
-                            struct err *e) {
+/* The bytes of file i, malloc'd. */
+static status_t read_file(const struct image_files *folder, int64_t i, uint8_t **ret, size_t *ret_n, struct err *e) {
     struct data_file f;
-    CLEANUP(freep) uint8_t *bytes = NULL;
     const struct image_file *file = &folder->files[i];
     status_t st = data_file_open_below(&f, "image", &folder->at, file->name, file->path, e);
     if (st == ST_OK)
-        st = read_all(&f, &bytes, e);
-    if (st == ST_OK && (st = image_decode(bytes, (size_t)f.bytes, channels, ret, e)) != ST_OK)
-        st = err_prefix(e, st, "the image '%s' cannot be read: ", file->path);
+        st = read_all(&f, ret, e);
+    *ret_n = (size_t)f.bytes;
     data_file_close(&f);
     return st;
 }
 
+static status_t name_image(const struct image_files *folder, int64_t i, status_t st, struct err *e) {
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "the image '%s' cannot be read: ", folder->files[i].path);
+}
+
 static status_t decode(const struct image_set *p, int64_t i, uint8_t *to, struct err *e) {
+    CLEANUP(freep) uint8_t *bytes = NULL;
+    size_t n;
     struct raster raster;
-    TRY(read_raster(p->folder, i, p->channels, &raster, e));
-    status_t st = raster_fit(&raster, p->size, to, e);
+    TRY(read_file(p->folder, i, &bytes, &n, e));
+    TRY(name_image(p->folder, i, image_decode(bytes, n, p->format.channels, NULL, &raster, e), e));
+    status_t st = raster_fit(&raster, p->format.shorter, p->format.size, to, e);
+    free(raster.data);
+    return st;
+}
+
+static status_t decode_crop(const struct image_set *p, const void *bytes, size_t n,
+                            const struct data_resized_crop *crop, int64_t seed, int64_t sample, struct raster *ret,
+                            struct err *e) {
+    int height, width;
+    TRY(image_size(bytes, n, &height, &width, e));
+    const struct image_box part = image_crop_draw(crop, seed, sample, height, width);
+    return image_decode(bytes, n, p->format.channels, &part, ret, e);
+}
+
+status_t image_set_crop(const struct image_set *p, int64_t i, const struct data_resized_crop *crop, int64_t seed,
+                        int64_t sample, uint8_t *buffer, struct err *e) {
+    CLEANUP(freep) uint8_t *bytes = NULL;
+    size_t n;
+    struct raster raster;
+    TRY(read_file(p->folder, i, &bytes, &n, e));
+    TRY(name_image(p->folder, i, decode_crop(p, bytes, n, crop, seed, sample, &raster, e), e));
+    status_t st = raster_scale(&raster, p->format.size, p->format.size, buffer, e);
     free(raster.data);
     return st;
 }
 
 status_t image_files_first_side(const struct image_files *folder, int *ret, struct err *e) {
-    struct raster raster;
-    TRY(read_raster(folder, 0, 1, &raster, e));
-    *ret = raster.height < raster.width ? raster.height : raster.width;
-    free(raster.data);
+    CLEANUP(freep) uint8_t *bytes = NULL;
+    size_t n;
+    int height, width;
+    TRY(read_file(folder, 0, &bytes, &n, e));
+    TRY(name_image(folder, 0, image_size(bytes, n, &height, &width, e), e));
+    *ret = height < width ? height : width;
     return ST_OK;
 }
 
@@ -128,15 +157,14 @@ static status_t fill_cache(struct image_set *p, const struct source_options *opt
     return f.status == ST_OK ? ST_OK : err_set(e, f.status, "%s", f.error.msg);
 }
 
-status_t image_set_open(struct image_files *folder, int size, int channels, const struct source_options *options,
-                        struct image_set **ret, struct err *e) {
+status_t image_set_open(struct image_files *folder, const struct image_format *format,
+                        const struct source_options *options, struct image_set **ret, struct err *e) {
     struct image_set *p = alloc_zeroed(1, sizeof *p);
     p->folder = folder;
-    p->size = size;
-    p->channels = channels;
-    p->bytes = (size_t)size * (size_t)size * (size_t)channels;
+    p->format = *format;
+    p->bytes = (size_t)format->size * (size_t)format->size * (size_t)format->channels;
     status_t st = ST_OK;
-    if (folder->n <= IMAGE_SET_CACHE_BYTES / (int64_t)p->bytes) {
+    if (!format->parts && folder->n <= IMAGE_SET_CACHE_BYTES / (int64_t)p->bytes) {
         p->cached = malloc((size_t)folder->n * p->bytes + 1);
         st = p->cached ? fill_cache(p, options, e)
                        : err_errno(e, "allocate the pixels of %lld images", (long long)folder->n);

@@ -1,6 +1,7 @@
 /* The images of a folder as pixels of one shape. If all of them fit in IMAGE_SET_CACHE_BYTES, they are decoded once,
  * when the set is opened, on `threads` threads, and a damaged file is an error of the open. Else each is decoded
- * whenever it is read. Any number of threads may read. Private to this folder. */
+ * whenever it is read, and always if another part of it is read each time. Any number of threads may read. Private to
+ * this folder. */
 #ifndef ENGINE_DATA_IMAGE_SET_H
 #define ENGINE_DATA_IMAGE_SET_H
 
@@ -12,8 +13,15 @@
 
 struct image_set;
 
-/* Owns `files` if it succeeds. size: pixels of a side; channels: 1 or 3. Errors name the file. */
-MUST_CHECK status_t image_set_open(struct image_files *folder, int size, int channels,
+struct image_format {
+    int size;     /* pixels of a side */
+    int shorter;  /* to which the shorter side is scaled, before the middle is cut out; at least size */
+    int channels; /* 1 or 3 */
+    bool parts;   /* image_set_crop is called, instead of image_set_read */
+};
+
+/* Owns `folder` if it succeeds. Errors name the file. */
+MUST_CHECK status_t image_set_open(struct image_files *folder, const struct image_format *format,
                                    const struct source_options *options, struct image_set **ret, struct err *e);
 struct image_set *image_set_close(struct image_set *p);
 CLEANUP_DEFINE(struct image_set *, image_set_close)
@@ -25,12 +33,16 @@ enum { IMAGE_SET_READERS = 4 }; /* threads of a loader if images are decoded whe
 /* Of memory: the pixels in the cache, and the list of files. NULL: 0. */
 size_t image_set_bytes(const struct image_set *p);
 
-/* Bytes of the buffer for image_set_read: one image's, or 0 if all are in the cache. */
+/* Bytes of the buffer for the next two functions: one image's, or 0 if all are in the cache. */
 size_t image_set_buffer_bytes(const struct image_set *p);
 
 /* The pixels (size, size, channels) of image i: in the cache, or in `buffer`. */
 MUST_CHECK status_t image_set_read(const struct image_set *p, int64_t i, uint8_t *buffer, const uint8_t **ret,
                                    struct err *e);
+
+/* The pixels (size, size, channels) of the part of image i that a training sample shows (image_crop.h). */
+MUST_CHECK status_t image_set_crop(const struct image_set *p, int64_t i, const struct data_resized_crop *crop,
+                                   int64_t seed, int64_t sample, uint8_t *buffer, struct err *e);
 
 /* The shorter side of the first image, in pixels. */
 MUST_CHECK status_t image_files_first_side(const struct image_files *folder, int *ret, struct err *e);

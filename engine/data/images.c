@@ -1,6 +1,8 @@
 /* Labelled folders of images as a source. */
 #include "base/alloc.h"
+#include "engine/data/image_crop.h"
 #include "engine/data/image_set.h"
+#include "engine/data/image_view.h"
 #include "engine/data/sampler.h"
 #include "engine/data/source_kind.h"
 
@@ -11,8 +13,19 @@ struct images {
     struct source source;
     struct image_set *splits[SOURCE_SPLITS]; /* validation: may be NULL */
     struct image_shape shape;
-    struct data_augmentation augment;
+    struct image_making making;
 };
+
+/* The pixels of image i as sample `number` shows them, before image_make. */
+static status_t read_pixels(const struct images *m, enum source_split split, int64_t i, int64_t seed, int64_t number,
+                            uint8_t *buffer, const uint8_t **ret, struct err *e) {
+    const struct image_set *p = m->splits[split];
+    const struct data_augmentation *a = &m->making.augment;
+    if (split != SOURCE_TRAIN || !image_crop_is_drawn(a))
+        return image_set_read(p, i, buffer, ret, e);
+    *ret = buffer;
+    return image_set_crop(p, i, &a->resized_crop, seed, number, buffer, e);
+}
 
 static status_t read_images(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
                             const struct batch *to, struct err *e) {
@@ -21,23 +34,19 @@ static status_t read_images(const struct source *s, enum source_split split, int
     const size_t n = (size_t)m->shape.height * (size_t)m->shape.width * (size_t)m->shape.channels;
     float *images = to->of[BATCH_IMAGES];
     int32_t *labels = to->of[BATCH_LABELS];
-    const size_t bytes = image_set_buffer_bytes(p);
-    CLEANUP(freep) uint8_t *buffer = bytes ? malloc(bytes) : NULL;
-    if (bytes && !buffer)
-        return err_errno(e, "allocate an image of %zu bytes", bytes);
+    const size_t bytes = image_set_buffer_bytes(p), all = bytes + image_making_bytes(&m->making);
+    CLEANUP(freep) uint8_t *buffer = all ? malloc(all) : NULL;
+    if (all && !buffer)
+        return err_errno(e, "allocate images of %zu bytes", all);
     for (int b = 0; b < B; b++) {
-        const bool train = split == SOURCE_TRAIN;
         int64_t i = sampler_index(split, seed, s->info.samples[split], first + b);
         if (labels)
             labels[b] = image_set_files(p)->files[i].label;
         if (!images)
             continue;
         const uint8_t *pixels;
-        struct image_view view = { 0 };
-        if (train)
-            view = image_view_draw(&m->augment, seed, first + b);
-        TRY(image_set_read(p, i, buffer, &pixels, e));
-        image_to_floats(&m->shape, pixels, view, IMAGE_SCALE, IMAGE_SHIFT, images + (size_t)b * n);
+        TRY(read_pixels(m, split, i, seed, first + b, buffer, &pixels, e));
+        image_make(&m->making, split == SOURCE_TRAIN, seed, first + b, pixels, buffer + bytes, images + (size_t)b * n);
     }
     return ST_OK;
 }
@@ -49,9 +58,13 @@ static void close_images(struct source *s) {
     free(m);
 }
 
-static status_t open_split(struct images *m, enum source_split split, struct image_files **folder,
+static status_t open_split(struct images *m, enum source_split split, struct image_files **folder, int shorter,
                            const struct source_options *options, struct err *e) {
-    TRY(image_set_open(*folder, m->shape.height, m->shape.channels, options, &m->splits[split], e));
+    const struct image_format format = { .size = m->shape.height,
+                                         .shorter = shorter,
+                                         .channels = m->shape.channels,
+                                         .parts = split == SOURCE_TRAIN && image_crop_is_drawn(&m->making.augment) };
+    TRY(image_set_open(*folder, &format, options, &m->splits[split], e));
     *folder = NULL;
     m->source.info.samples[split] = image_set_files(m->splits[split])->n;
     return ST_OK;
@@ -79,17 +92,21 @@ static status_t open_splits(struct images *m, const struct data_config *data, co
                        "images are scaled to",
                        train->files[0].path, side, SOURCE_SIDE);
     m->shape.height = m->shape.width = side;
-    TRY(open_split(m, SOURCE_TRAIN, &train, options, e));
-    return validation && validation->n ? open_split(m, SOURCE_VALIDATION, &validation, options, e) : ST_OK;
+    const int shorter = config->resize ? config->resize : side;
+    if (shorter < side)
+        return err_set(e, ST_INVALID_ARGUMENT, "images whose shorter side is scaled to %d pixels have no middle of %d",
+                       shorter, side);
+    TRY(image_making_init(&m->making, &m->shape, &config->augment, &config->normalize, e));
+    TRY(open_split(m, SOURCE_TRAIN, &train, shorter, options, e));
+    return validation && validation->n ? open_split(m, SOURCE_VALIDATION, &validation, shorter, options, e) : ST_OK;
 }
 
 static status_t check(const struct data_images *config, struct err *e) {
     if (config->channels != 0 && config->channels != 1 && config->channels != 3)
         return err_set(e, ST_INVALID_ARGUMENT, "images of %d channels: 1 and 3 are read", config->channels);
-    if (config->size < 0 || config->size > SOURCE_SIDE || config->augment.crop_padding < 0 ||
-        config->augment.crop_padding > SOURCE_SIDE)
-        return err_set(e, ST_INVALID_ARGUMENT, "an image side of %d and a crop padding of %d are not within %d",
-                       config->size, config->augment.crop_padding, SOURCE_SIDE);
+    if (config->size < 0 || config->size > SOURCE_SIDE || config->resize < 0 || config->resize > SOURCE_SIDE)
+        return err_set(e, ST_INVALID_ARGUMENT, "an image side of %d, scaled from %d, is not within %d", config->size,
+                       config->resize, SOURCE_SIDE);
     if (!(config->validation_fraction >= 0 && config->validation_fraction < 1))
         return err_set(e, ST_INVALID_ARGUMENT, "a validation fraction of %g is outside [0, 1)",
                        config->validation_fraction);
@@ -102,7 +119,6 @@ static status_t open_source(const struct data_config *config, const struct sourc
     struct images *m = alloc_zeroed(1, sizeof *m);
     m->source.read = read_images;
     m->source.close = close_images;
-    m->augment = config->images.augment;
     status_t st = open_splits(m, config, options, e);
     if (st == ST_OK)
         st = image_set_digest(m->splits, SOURCE_SPLITS, m->source.info.sha256, e);
@@ -126,8 +142,8 @@ static const struct member MEMBERS[] = {
     MEMBER_PATH(struct data_images, validation, MEMBER_FOLDER),
     MEMBER_INT(struct data_images, size),
     MEMBER_INT(struct data_images, channels),
-    MEMBER_INT(struct data_images, augment.crop_padding),
-    MEMBER_BOOL(struct data_images, augment.flip),
+    MEMBER_INT(struct data_images, resize),
+    IMAGE_MEMBERS(struct data_images),
 };
 
 const struct data_kind data_images = {

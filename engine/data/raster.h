@@ -14,6 +14,14 @@ struct raster {
     uint8_t *data; /* (height, width, channels), malloc'd */
 };
 
+/* A part of an image, in pixels. */
+struct image_box {
+    int top, left, height, width;
+};
+
+/* INVALID_ARGUMENT for an image larger than the limits above. */
+MUST_CHECK status_t raster_check_size(int64_t height, int64_t width, struct err *e);
+
 /* Allocates ret->data; INVALID_ARGUMENT for an image larger than the limits above. */
 MUST_CHECK status_t raster_allocate(struct raster *ret, int64_t height, int64_t width, int channels, struct err *e);
 

@@ -43,6 +43,8 @@ static status_t workspace_make(struct workspace *r, int side, struct err *e) {
     return r->pixels && r->rows && r->image && r->numbers ? ST_OK : err_errno(e, "allocate a sample of %zu pixels", n);
 }
 
+static const struct image_scale GREY = { .scale = { 1 / 255.0f } };
+
 static status_t read_sample(const struct reconstruction *m, enum source_split split, int64_t seed, int64_t number,
                             int b, const struct batch *to, struct workspace *w, struct err *e) {
     const int N = m->shape.height;
@@ -58,7 +60,7 @@ static status_t read_sample(const struct reconstruction *m, enum source_split sp
     int64_t i = sampler_index(split, seed, m->source.info.samples[split], number);
     float *image = reference ? reference + (size_t)b * n : w->image;
     TRY(image_set_read(m->splits[split], i, w->pixels, &pixels, e));
-    image_to_floats(&m->shape, pixels, (struct image_view){ 0 }, 1 / 255.0f, 0, image);
+    image_to_floats(&m->shape, pixels, (struct image_view){ 0 }, &GREY, image);
     if (y)
         measurement_make(&m->measurement, split, seed, number, w->rows, image, w->numbers, y + (size_t)b * 2 * n);
     return ST_OK;
@@ -92,7 +94,8 @@ static status_t open_split(struct reconstruction *m, enum source_split split, co
         return err_set(e, ST_INVALID_ARGUMENT,
                        "an image side of %d is not a power of two up to %d: give the size to which images are scaled",
                        *side, FOURIER_SIDE);
-    TRY(image_set_open(folder, *side, 1, options, &m->splits[split], e));
+    const struct image_format format = { .size = *side, .shorter = *side, .channels = 1 };
+    TRY(image_set_open(folder, &format, options, &m->splits[split], e));
     m->source.info.samples[split] = folder->n;
     folder = NULL;
     return ST_OK;

@@ -49,10 +49,10 @@ struct data_text {
     int n_files;
     const char *const *validation; /* files of their own, with validation_fraction 0 */
     int n_validation;
-    int format;                    /* enum text_form (text_file.h) */
+    int format;                       /* enum text_form (text_file.h) */
     const char *document, *separator; /* as in struct text_format */
-    const char *tokenizer;      /* "char", "byte", or a path for tokenizer_open */
-    double validation_fraction; /* the end of the text, [0, 1); 0 = no validation */
+    const char *tokenizer;            /* "char", "byte", or a path for tokenizer_open */
+    double validation_fraction;       /* the end of the text, [0, 1); 0 = no validation */
 };
 
 /* Token files (token_files.h); each list is read as one text. */
@@ -63,11 +63,27 @@ struct data_tokens {
     const char *tokenizer;     /* for sampling, as in data_text; NULL or "" = none */
 };
 
-/* Drawn anew for every training sample: a random crop of the image padded with black, then with probability one half a
- * horizontal flip. */
+/* A random part of an image, scaled to the size of the samples (image_crop.h): of its area, and of the ratio of width
+ * and height. */
+struct data_resized_crop {
+    double min_scale, max_scale; /* (0, 1]; max_scale 0 = the whole image */
+    double min_ratio, max_ratio;
+};
+
+/* Drawn anew for every training sample, in this order. */
 struct data_augmentation {
-    int crop_padding; /* pixels on each side; 0 = no crop */
-    bool flip;
+    int crop_padding; /* pixels of black on each side before a random crop to the old size; 0 = no crop */
+    bool flip;        /* horizontally, with probability one half */
+    struct data_resized_crop resized_crop;   /* not with crop_padding */
+    double brightness, contrast, saturation; /* image_color.h; 0 = unchanged */
+};
+
+enum { DATA_CHANNELS = 3 };
+
+/* Of each channel, for values 0 .. 1; n 0: 0.5, so that samples are -1 .. 1. */
+struct data_normalization {
+    double mean[DATA_CHANNELS], std[DATA_CHANNELS];
+    int n_mean, n_std;
 };
 
 /* Folders with one folder of PNG or JPEG files per class (image_files.h). */
@@ -77,7 +93,9 @@ struct data_images {
     double validation_fraction; /* of the training folder's images, [0, 1); 0 = no validation */
     int size;                   /* pixels a side, at most SOURCE_SIDE; 0 = the shorter side of the first image */
     int channels;               /* 1 or 3; 0 = 3 */
+    int resize;                 /* pixels of the shorter side before the middle is cut out; 0 = size */
     struct data_augmentation augment;
+    struct data_normalization normalize;
 };
 
 /* A file of images and one of labels (idx.c). */
@@ -85,6 +103,7 @@ struct data_idx {
     const char *train_images, *train_labels;
     const char *validation_images, *validation_labels; /* NULL or "" = no validation */
     struct data_augmentation augment;
+    struct data_normalization normalize;
 };
 
 /* Images that are measured with undersampling and noise (reconstruction.h). */

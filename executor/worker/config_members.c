@@ -56,6 +56,18 @@ static status_t fill_list(const struct member *to, const ProtobufCMessage *msg, 
     return ST_OK;
 }
 
+static status_t fill_reals(const struct member *to, const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
+                           const char *field, char *ret, struct err *e) {
+    size_t n;
+    const double *elements = field_elements(msg, f, &n);
+    if (n > (size_t)to->max)
+        return err_set(e, ST_INVALID_ARGUMENT, "%s: %zu elements are more than %d", field, n, to->max);
+    *(int *)(void *)(ret + to->count_at) = (int)n;
+    for (size_t i = 0; i < n; i++)
+        ((double *)(void *)(ret + to->at))[i] = elements[i];
+    return ST_OK;
+}
+
 static status_t fill_files(const struct member *to, const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f,
                            const char *field, const struct filling *with, char *ret, struct err *e) {
     size_t n;
@@ -80,6 +92,8 @@ static status_t fill_member(const struct member *to, const ProtobufCMessage *msg
     snprintf(field, sizeof field, "%s.%s", path, to->name);
     if (f && to->type == MEMBER_TYPE_LIST)
         return fill_list(to, msg, f, field, ret, e);
+    if (f && to->type == MEMBER_TYPE_REALS)
+        return fill_reals(to, msg, f, field, ret, e);
     if (f && to->type == MEMBER_TYPE_FILES)
         return fill_files(to, msg, f, field, with, ret, e);
     if (!f || (field_has_presence(f) && !field_is_set(msg, f)))

@@ -10,6 +10,21 @@
 
 #include <stdlib.h>
 
+static bool changes(const Trainyard__V1__Augmentation *a, const Trainyard__V1__Normalization *n) {
+    return (a && (a->resized_crop || a->brightness > 0 || a->contrast > 0 || a->saturation > 0)) ||
+           (n && n->n_mean > 0);
+}
+
+/* In a way that the first releases do not know, and would leave out. */
+static bool changes_images(const Trainyard__V1__DataSpec *data) {
+    switch (data ? data->source_case : TRAINYARD__V1__DATA_SPEC__SOURCE__NOT_SET) {
+    case TRAINYARD__V1__DATA_SPEC__SOURCE_IMAGES:
+        return changes(data->images->augment, data->images->normalize) || data->images->_resize_case;
+    case TRAINYARD__V1__DATA_SPEC__SOURCE_IDX: return changes(data->idx->augment, data->idx->normalize);
+    default: return false;
+    }
+}
+
 /* The features that the job's executors must have. */
 static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
     const Trainyard__V1__ProgramSpec *program = spec->program;
@@ -24,6 +39,8 @@ static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
     free(data_uris_remote(spec, &n_remote));
     if (n_remote > 0)
         needs |= SCHEDULER_FEATURE_DATA;
+    if (changes_images(spec->data))
+        needs |= SCHEDULER_FEATURE_IMAGES;
     if (spec_names_secrets(spec))
         needs |= SCHEDULER_FEATURE_SECRETS;
     return needs;

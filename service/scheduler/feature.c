@@ -8,9 +8,12 @@ static const struct {
     const char *name;
     const char *host_event; /* NULL: every host of the release has it */
 } names[] = {
-    { SCHEDULER_FEATURE_CODE, "code", NULL },           { SCHEDULER_FEATURE_SECRETS, "secrets", NULL },
-    { SCHEDULER_FEATURE_PYTHON, "python", NULL },       { SCHEDULER_FEATURE_IMAGE, "image", "no_images" },
+    { SCHEDULER_FEATURE_CODE, "code", NULL },
+    { SCHEDULER_FEATURE_SECRETS, "secrets", NULL },
+    { SCHEDULER_FEATURE_PYTHON, "python", NULL },
+    { SCHEDULER_FEATURE_IMAGE, "image", "no_images" },
     { SCHEDULER_FEATURE_DATA, "data", "no_data_cache" },
+    { SCHEDULER_FEATURE_IMAGES, "images", NULL },
 };
 
 uint32_t scheduler_feature_read(const char *name) {

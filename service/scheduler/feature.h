@@ -8,11 +8,12 @@
 
 /* The numbers are stored with jobs. Never change one. */
 enum scheduler_feature {
-    SCHEDULER_FEATURE_CODE = 1,    /* program.code */
-    SCHEDULER_FEATURE_SECRETS = 2, /* program.secrets */
-    SCHEDULER_FEATURE_PYTHON = 4,  /* program.python */
-    SCHEDULER_FEATURE_IMAGE = 8,   /* program.image; a host may be unable to do it */
-    SCHEDULER_FEATURE_DATA = 16,   /* data of stores; a host may be unable to do it */
+    SCHEDULER_FEATURE_CODE = 1,     /* program.code */
+    SCHEDULER_FEATURE_SECRETS = 2,  /* program.secrets */
+    SCHEDULER_FEATURE_PYTHON = 4,   /* program.python */
+    SCHEDULER_FEATURE_IMAGE = 8,    /* program.image; a host may be unable to do it */
+    SCHEDULER_FEATURE_DATA = 16,    /* data of stores; a host may be unable to do it */
+    SCHEDULER_FEATURE_IMAGES = 256, /* data.images and data.idx that are changed by more than crop_padding and flip */
 };
 
 /* The number of a feature; 0: this controller does not know the name. */

@@ -93,14 +93,14 @@ static void files_are_read_and_resized_as_pillow_does(void **state) {
             json_t *want = json_object_get(kinds, channels == 1 ? "1" : "3");
             struct raster r;
             struct err e = { "" };
-            if (image_decode(b.data, b.len, channels, &r, &e) != ST_OK)
+            if (image_decode(b.data, b.len, channels, NULL, &r, &e) != ST_OK)
                 fail_msg("%s: %s", file, e.msg);
             assert_int_equal(r.width, json_integer_value(json_object_get(want, "width")));
             assert_int_equal(r.height, json_integer_value(json_object_get(want, "height")));
             same_bytes(file, "decoded", r.data, (size_t)(r.width * r.height * channels),
                        json_string_value(json_object_get(want, "pixels")));
             uint8_t small[SIZE * SIZE * 3];
-            assert_int_equal(raster_fit(&r, SIZE, small, &e), ST_OK);
+            assert_int_equal(raster_fit(&r, SIZE, SIZE, small, &e), ST_OK);
             same_bytes(file, "resized", small, (size_t)(SIZE * SIZE * channels),
                        json_string_value(json_object_get(want, "fit")));
             free(r.data);
@@ -122,6 +122,7 @@ static void shifted_and_flipped_pictures_have_the_numbers_of_their_definition(vo
     enum { H = 3, W = 5, SHIFT = 7 };
     uint8_t pixels[H * W * 3];
     float numbers[H * W * 3];
+    const struct image_scale scale = { .scale = { 2, 2, 2 }, .shift = { -1, -1, -1 } };
     for (int i = 0; i < H * W * 3; i++)
         pixels[i] = (uint8_t)(i + 1);
     for (int channels = 1; channels <= 3; channels += 2)
@@ -130,7 +131,7 @@ static void shifted_and_flipped_pictures_have_the_numbers_of_their_definition(vo
                 for (int right = -SHIFT; right <= SHIFT; right++) {
                     const struct image_shape shape = { .height = H, .width = W, .channels = channels };
                     const struct image_view view = { .down = down, .right = right, .flip = flip };
-                    image_to_floats(&shape, pixels, view, 2, -1, numbers);
+                    image_to_floats(&shape, pixels, view, &scale, numbers);
                     for (int i = 0; i < channels * H * W; i++)
                         if (numbers[i] != number_at(&shape, pixels, view, i / (H * W), i / W % H, i % W))
                             fail_msg("flip %d, %d down, %d right: number %d is %g", flip, down, right, i,
@@ -144,10 +145,10 @@ static void an_image_whose_shorter_side_fits_is_only_cropped(void **state) {
     struct raster r;
     struct err e = { "" };
     recorded("rgb.png", &b); /* 37 x 24 */
-    assert_int_equal(image_decode(b.data, b.len, 3, &r, &e), ST_OK);
+    assert_int_equal(image_decode(b.data, b.len, 3, NULL, &r, &e), ST_OK);
     bytes_done(&b);
     uint8_t middle[24 * 24 * 3];
-    assert_int_equal(raster_fit(&r, 24, middle, &e), ST_OK);
+    assert_int_equal(raster_fit(&r, 24, 24, middle, &e), ST_OK);
     for (int y = 0; y < 24; y++)
         assert_memory_equal(middle + y * 24 * 3, r.data + (y * 37 + (37 - 24) / 2) * 3, 24 * 3);
     free(r.data);
@@ -166,7 +167,7 @@ static void a_cut_file_is_a_sentence_wherever_it_is_cut(void **state) {
             memcpy(cut, b.data, n);
             struct raster r;
             struct err e = { "" };
-            if (image_decode(cut, n, 3, &r, &e) != ST_INVALID_ARGUMENT || strlen(e.msg) < 10)
+            if (image_decode(cut, n, 3, NULL, &r, &e) != ST_INVALID_ARGUMENT || strlen(e.msg) < 10)
                 fail_msg("%s cut after %zu of %zu bytes: %s", files[f], n, b.len, e.msg);
         }
         bytes_done(&b);
@@ -181,7 +182,7 @@ static void an_image_that_is_too_large_is_refused(void **state) {
     struct err e = { "" };
     recorded("rgb.png", &b);
     b.data[17] = 1; /* width 65,536 + 37 */
-    assert_int_equal(image_decode(b.data, b.len, 3, &r, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(image_decode(b.data, b.len, 3, NULL, &r, &e), ST_INVALID_ARGUMENT);
     bytes_done(&b);
     assert_int_equal(raster_allocate(&r, IMAGE_SIDE + 1, 1, 3, &e), ST_INVALID_ARGUMENT);
     assert_int_equal(raster_allocate(&r, IMAGE_SIDE, IMAGE_SIDE, 3, &e), ST_INVALID_ARGUMENT);
@@ -217,7 +218,7 @@ static void a_progressive_image_with_too_many_scans_is_refused(void **state) {
         jpeg_destroy_compress(&c);
         struct raster r;
         struct err e = { "" };
-        status_t st = image_decode(file, n, 1, &r, &e);
+        status_t st = image_decode(file, n, 1, NULL, &r, &e);
         if (few && st == ST_OK)
             free(r.data);
         assert_string_equal(e.msg, few ? "" : "it is not a complete JPEG: more than 100 scans");
@@ -274,8 +275,8 @@ static void a_folder_a_class_in_the_order_of_names(void **state) {
     struct raster r;
     uint8_t small[8 * 8 * 3];
     recorded("grey.png", &b);
-    assert_int_equal(image_decode(b.data, b.len, 3, &r, &e), ST_OK);
-    assert_int_equal(raster_fit(&r, 8, small, &e), ST_OK);
+    assert_int_equal(image_decode(b.data, b.len, 3, NULL, &r, &e), ST_OK);
+    assert_int_equal(raster_fit(&r, 8, 8, small, &e), ST_OK);
     free(r.data);
     bytes_done(&b);
     for (int n = 0; n < 8; n++)
@@ -514,10 +515,11 @@ static void broken_idx_files_are_one_sentence_with_file_and_place(void **state) 
         { images, labels, images, nine, "nine' has the label 8, training has none above 4" },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        struct data_config config = {
-            .kind = &data_idx,
-            .idx = { table[i].images, table[i].labels, table[i].validation_images, table[i].validation_labels, { 0 } }
-        };
+        struct data_config config = { .kind = &data_idx,
+                                      .idx = { .train_images = table[i].images,
+                                               .train_labels = table[i].labels,
+                                               .validation_images = table[i].validation_images,
+                                               .validation_labels = table[i].validation_labels } };
         struct source *s = NULL;
         struct err e = { "" };
         assert_int_not_equal(source_open(&config, &(struct source_options){ 0 }, &s, &e), ST_OK);
@@ -599,7 +601,7 @@ static void a_jpeg_of_four_colours_is_refused(void **state) {
     jpeg_destroy_compress(&c);
     struct raster r = { 0 };
     struct err e;
-    assert_int_equal(image_decode(file, n, 3, &r, &e), ST_INVALID_ARGUMENT);
+    assert_int_equal(image_decode(file, n, 3, NULL, &r, &e), ST_INVALID_ARGUMENT);
     assert_string_equal(e.msg, "it is a JPEG of 4 colour components; 1 and 3 are read");
     free(file);
 }
@@ -616,7 +618,8 @@ static struct source *one_image(struct data_augmentation augment) {
 static void crops_and_flips_are_all_drawn_and_nothing_else_happens(void **state) {
     (void)state;
     struct err e = { "" };
-    CLEANUP(source_closep) struct source *s = one_image((struct data_augmentation){ PAD, true });
+    CLEANUP(source_closep)
+    struct source *s = one_image((struct data_augmentation){ .crop_padding = PAD, .flip = true });
     int drawn[2 * PAD + 1][2 * PAD + 1][2] = { { { 0 } } };
     for (int n = 0; n < DRAWS; n++) {
         float image[SIDE][SIDE];
@@ -644,7 +647,8 @@ static void a_sample_is_drawn_in_the_same_way_on_every_rank_and_after_a_resume(v
     (void)state;
     struct err e = { "" };
     enum { STEPS = 30, MICRO = 3, K = 4 };
-    CLEANUP(source_closep) struct source *s = one_image((struct data_augmentation){ PAD, true });
+    CLEANUP(source_closep)
+    struct source *s = one_image((struct data_augmentation){ .crop_padding = PAD, .flip = true });
     static const int all[] = { 0, 1, 2, 3 }, some[] = { 2, 3 };
     static float record[STEPS][K][MICRO * SIDE * SIDE];
     struct loader_config config = { .source = s,
@@ -684,7 +688,12 @@ static void validation_is_never_augmented(void **state) {
     static char images[128], labels[128];
     snprintf(images, sizeof images, "%s", idx_images("plain", 1, SIDE, SIDE));
     snprintf(labels, sizeof labels, "%s", idx_labels("plain-labels", 1, 1));
-    struct data_config config = { .kind = &data_idx, .idx = { images, labels, images, labels, { PAD, true } } };
+    struct data_config config = { .kind = &data_idx,
+                                  .idx = { .train_images = images,
+                                           .train_labels = labels,
+                                           .validation_images = images,
+                                           .validation_labels = labels,
+                                           .augment = { .crop_padding = PAD, .flip = true } } };
     CLEANUP(source_closep) struct source *s = NULL;
     assert_int_equal(source_open(&config, &(struct source_options){ 0 }, &s, &e), ST_OK);
     for (int n = 0; n < 20; n++) {

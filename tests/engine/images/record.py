@@ -28,7 +28,7 @@ def fit(im):
     s = min(w, h)
     w2, h2 = (SIZE if w == s else SIZE * w // s), (SIZE if h == s else SIZE * h // s)
     im = im.resize((w2, h2), Image.BILINEAR)
-    x, y = (w2 - SIZE) // 2, (h2 - SIZE) // 2
+    x, y = round((w2 - SIZE) / 2), round((h2 - SIZE) / 2)  # as torchvision does
     return im.crop((x, y, x + SIZE, y + SIZE))
 
 
