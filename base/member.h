@@ -23,6 +23,18 @@ enum member_type {
     MEMBER_TYPE_TEXT,   /* const char * */
     MEMBER_TYPE_PATH,   /* const char *: what a file:// URI names; any other text is kept as it is */
     MEMBER_TYPE_FILES,  /* const char *const *: the files that URIs name, and an int with their number */
+    MEMBER_TYPE_TREE,   /* const char *: the folder that a URI names; or a struct member_files */
+};
+
+/* A file that a URI names: where it is, and what its store or its host calls it. */
+struct member_file {
+    const char *name, *path;
+};
+
+/* The files of a pattern, or of a store, in any order. n 0: the URI names a folder, or none is given. */
+struct member_files {
+    const struct member_file *files;
+    int n;
 };
 
 enum member_path { MEMBER_FILE, MEMBER_FOLDER, MEMBER_FILE_OR_FOLDER };
@@ -31,7 +43,7 @@ struct member {
     const char *name; /* "a.b": b in the struct a */
     enum member_type type;
     size_t at;                  /* offset */
-    size_t count_at;            /* MEMBER_TYPE_LIST, MEMBER_TYPE_REALS, MEMBER_TYPE_FILES */
+    size_t count_at;            /* MEMBER_TYPE_LIST, _REALS, _FILES; _TREE: of the struct member_files */
     int max;                    /* MEMBER_TYPE_LIST, MEMBER_TYPE_REALS */
     const char *const *choices; /* MEMBER_TYPE_CHOICE: up to NULL */
     enum member_path path;      /* MEMBER_TYPE_PATH */
@@ -57,6 +69,8 @@ struct member {
     { .name = #member_, .type = MEMBER_TYPE_TEXT, .at = offsetof(type_, member_) }
 #define MEMBER_PATH(type_, member_, path_)                                                                             \
     { .name = #member_, .type = MEMBER_TYPE_PATH, .at = offsetof(type_, member_), .path = path_ }
+#define MEMBER_TREE(type_, member_, files_)                                                                            \
+    { .name = #member_, .type = MEMBER_TYPE_TREE, .at = offsetof(type_, member_), .count_at = offsetof(type_, files_) }
 #define MEMBER_FILES(type_, member_, count_)                                                                           \
     { .name = #member_, .type = MEMBER_TYPE_FILES, .at = offsetof(type_, member_), .count_at = offsetof(type_, count_) }
 

@@ -200,7 +200,9 @@ const char **data_uris_remote(const Trainyard__V1__JobSpec *spec, size_t *ret_n)
     for (unsigned i = 0; source && i < source->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &source->descriptor->fields[i];
         size_t here = 1;
-        if (spec_field(source->descriptor, i)->format != TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_URI ||
+        const Trainyard__V1__SpecField__Format format = spec_field(source->descriptor, i)->format;
+        if ((format != TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_URI &&
+             format != TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_FILES) ||
             (!field_is_repeated(f) && field_has_presence(f) && !field_is_set(source, f)))
             continue;
         char *const *uris = field_is_repeated(f) ? field_elements(source, f, &here) : field_value(source, f);

@@ -4,7 +4,9 @@
 #include "api/spec/file_kind.h"
 #include "api/spec/rules.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 /* By their names; the engine checks the bytes. */
 static void check_kinds(const Trainyard__V1__TextData *text, const char *field, char *const *files, size_t n,
@@ -32,7 +34,25 @@ static void check_text(const Trainyard__V1__TextData *text, struct spec_problems
         problem_add(p, "data.text.document: has no effect with format `text`");
 }
 
+/* By the name, before a host copies anything. A folder has any name, and so may what a pattern ends with. */
+static void check_image_files(const char *field, const char *uri, struct spec_problems *p) {
+    static const char *const ends[] = { ".png", ".jpg", ".jpeg", ".tar", "*", "}", "]" };
+    char name[DATA_URI_BYTES];
+    if (!*uri || data_uri_check(uri, true, NULL) != ST_OK || (!data_uri_is_remote(uri) && !data_uri_is_pattern(uri)))
+        return;
+    snprintf(name, sizeof name, "%s", uri);
+    if (strncmp(uri, "http", 4) == 0)
+        name[strcspn(name, "?")] = '\0';
+    const size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcasecmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return;
+    problem_add(p, "%s: '%.120s' names neither images (.png, .jpg, .jpeg) nor tar archives (.tar)", field, uri);
+}
+
 static void check_reconstruction(const Trainyard__V1__ReconstructionData *r, struct spec_problems *p) {
+    check_image_files("data.reconstruction.train", r->train, p);
+    check_image_files("data.reconstruction.validation", r->validation, p);
     if (rules_field_good(&r->base, "sampled_fraction") && rules_field_good(&r->base, "center_fraction") &&
         r->center_fraction > r->sampled_fraction)
         problem_add(p, "data.reconstruction.center_fraction: %g is more than sampled_fraction %g", r->center_fraction,
@@ -77,6 +97,8 @@ static void check_idx(const Trainyard__V1__IdxData *idx, struct spec_problems *p
 }
 
 static void check_images(const Trainyard__V1__ImageData *m, struct spec_problems *p) {
+    check_image_files("data.images.train", m->train, p);
+    check_image_files("data.images.validation", m->validation, p);
     const bool good = rules_field_good(&m->base, "channels");
     check_augment("images", m->augment, p);
     check_normalize("images", m->normalize, good ? m->channels : 0, p);

@@ -174,6 +174,7 @@ static bool check_text(const rule_t *r, const char *value, bool in_list, const c
     switch (r->format) {
     case TRAINYARD__V1__SPEC_FIELD__FORMAT__FILE_URI: return rules_file(value, path, p);
     case TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_URI: return check_data_uri(value, in_list, path, p);
+    case TRAINYARD__V1__SPEC_FIELD__FORMAT__DATA_FILES: return check_data_uri(value, true, path, p);
     case TRAINYARD__V1__SPEC_FIELD__FORMAT__CHECKPOINT: return check_checkpoint(value, path, p);
     case TRAINYARD__V1__SPEC_FIELD__FORMAT__ARGUMENT: return rules_argument(value, path, p);
     case TRAINYARD__V1__SPEC_FIELD__FORMAT__SECRET: return check_secret(value, path, p);

@@ -28,9 +28,12 @@ struct image_files *image_files_free(struct image_files *f) {
         return NULL;
     for (int64_t i = 0; i < f->n; i++)
         free(f->files[i].path);
-    for (int i = 0; i < f->n_classes; i++)
+    for (int i = 0; f->classes && i < f->n_classes; i++)
         free(f->classes[i]);
+    for (int i = 0; i < f->n_archives; i++)
+        free(f->archives[i].path);
     closep(&f->at.fd);
+    free(f->archives);
     free(f->files);
     free(f->classes);
     free(f);
@@ -41,11 +44,37 @@ size_t image_files_bytes(const struct image_files *f) {
     enum { HEAP_BLOCK = 24 }; /* what malloc adds to a name: its own head, and the rest of the last 16 bytes */
     size_t bytes = (size_t)f->n * sizeof *f->files;
     for (int64_t i = 0; i < f->n; i++)
-        bytes += strlen(f->files[i].path) + HEAP_BLOCK;
+        bytes += f->files[i].path
+                     ? (size_t)(f->files[i].name - f->files[i].path) + strlen(f->files[i].name) + HEAP_BLOCK
+                     : 0;
+    for (int i = 0; i < f->n_archives; i++)
+        bytes += sizeof *f->archives + (size_t)(f->archives[i].name - f->archives[i].path) +
+                 strlen(f->archives[i].name) + HEAP_BLOCK;
     return bytes;
 }
 
-static bool is_image_name(const char *name) {
+status_t image_files_open(const struct image_files *f, int64_t i, struct data_file *ret, int64_t *ret_offset,
+                          int64_t *ret_bytes, struct err *e) {
+    const struct image_file *file = &f->files[i];
+    const char *path = file->path ? file->path : f->archives[file->archive].path;
+    TRY(f->at.fd >= 0 ? data_file_open_below(ret, "image", &f->at, file->name, path, e)
+                      : data_file_open(ret, file->path ? "image" : "tar archive", f->at.roots, path, e));
+    *ret_offset = file->path ? 0 : file->offset;
+    *ret_bytes = file->path ? ret->bytes : file->bytes;
+    return ST_OK;
+}
+
+const char *image_files_name(const struct image_files *f, int64_t i, char ret[IMAGE_NAME_BYTES]) {
+    const struct image_file *file = &f->files[i];
+    if (file->path)
+        snprintf(ret, IMAGE_NAME_BYTES, "the image '%.450s'", file->path);
+    else
+        snprintf(ret, IMAGE_NAME_BYTES, "the image at byte %lld of '%.400s'", (long long)file->offset,
+                 f->archives[file->archive].path);
+    return ret;
+}
+
+bool image_files_is_image(const char *name) {
     const char *dot = strrchr(name, '.');
     return dot && (strcasecmp(dot, ".png") == 0 || strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0);
 }
@@ -114,11 +143,16 @@ static status_t stat_below(const struct image_files *f, const char *name, const 
     return fstat(fd, ret) == 0 ? ST_OK : err_unreadable(e, "stat '%s'", path);
 }
 
-static void add_file(struct image_files *f, const char *path, size_t root, int64_t bytes, int label) {
+void image_files_add(struct image_files *f, const struct image_file *file) {
     if ((f->n & (f->n - 1)) == 0) /* full */
         f->files = alloc_resize(f->files, (size_t)(f->n ? 2 * f->n : 1), sizeof *f->files);
+    f->files[f->n++] = *file;
+}
+
+static void add_file(struct image_files *f, const char *path, size_t root, int64_t bytes, int label) {
     char *copy = alloc_copy_text(path);
-    f->files[f->n++] = (struct image_file){ copy, copy + root, bytes, label };
+    const struct image_file file = { .path = copy, .name = copy + root, .bytes = bytes, .label = label };
+    image_files_add(f, &file);
 }
 
 /* Adds the files of a folder, and of its subfolders down to `depth` levels. root: the index at which names begin in a
@@ -130,7 +164,7 @@ static status_t add_folder(struct image_files *f, const char *path, size_t root,
         CLEANUP(freep) char *below = alloc_format("%s/%s", path, l.names[i]);
         struct stat st;
         TRY(stat_below(f, below + root, below, &st, e));
-        if (S_ISREG(st.st_mode) && is_image_name(below))
+        if (S_ISREG(st.st_mode) && image_files_is_image(below))
             add_file(f, below, root, st.st_size, label);
         else if (S_ISDIR(st.st_mode) && depth > 0)
             TRY(add_folder(f, below, root, label, depth - 1, e));
@@ -138,14 +172,14 @@ static status_t add_folder(struct image_files *f, const char *path, size_t root,
     return ST_OK;
 }
 
-static int class_of(const struct image_files *f, const char *name) {
-    for (int i = 0; i < f->n_classes; i++)
+int image_files_class(const struct image_files *f, const char *name) {
+    for (int i = 0; f->classes && i < f->n_classes; i++)
         if (strcmp(f->classes[i], name) == 0)
             return i;
     return -1;
 }
 
-static void add_class_name(struct image_files *f, const char *name) {
+void image_files_add_class(struct image_files *f, const char *name) {
     f->classes = alloc_resize(f->classes, (size_t)f->n_classes + 1, sizeof *f->classes);
     f->classes[f->n_classes++] = alloc_copy_text(name);
 }
@@ -157,12 +191,12 @@ static status_t add_class(struct image_files *f, const char *path, const char *n
     TRY(stat_below(f, name, below, &st, e));
     if (!S_ISDIR(st.st_mode))
         return ST_OK;
-    int label = known ? class_of(known, name) : f->n_classes;
+    int label = known ? image_files_class(known, name) : f->n_classes;
     if (label < 0)
         return err_set(e, ST_INVALID_ARGUMENT, "the folder '%s' is a class that the training data does not have",
                        below);
     if (!known)
-        add_class_name(f, name);
+        image_files_add_class(f, name);
     int64_t before = f->n;
     TRY(add_folder(f, below, strlen(path) + 1, label, 0, e));
     if (f->n == before)
@@ -171,8 +205,10 @@ static status_t add_class(struct image_files *f, const char *path, const char *n
 }
 
 static void copy_classes(struct image_files *to, const struct image_files *from) {
-    for (int i = 0; i < from->n_classes; i++)
-        add_class_name(to, from->classes[i]);
+    if (!from->classes)
+        to->n_classes = from->n_classes;
+    for (int i = 0; from->classes && i < from->n_classes; i++)
+        image_files_add_class(to, from->classes[i]);
 }
 
 status_t image_files_of_classes(const struct roots *roots, const char *path, const struct image_files *known,
@@ -201,13 +237,31 @@ status_t image_files_search(const struct roots *roots, const char *path, struct 
     return ST_OK;
 }
 
+/* The path and the name in one allocation. */
+struct image_archive image_archive_of(const char *path, const char *name) {
+    const size_t at = strlen(path) + 1;
+    char *both = alloc_zeroed(at + strlen(name) + 1, 1);
+    memcpy(both, path, at);
+    memcpy(both + at, name, strlen(name));
+    return (struct image_archive){ .path = both, .name = both + at };
+}
+
+static void copy_archives(struct image_files *to, const struct image_files *from) {
+    to->archives = alloc_zeroed((size_t)from->n_archives + 1, sizeof *to->archives);
+    for (int i = 0; i < from->n_archives; i++) {
+        const struct image_archive *a = &from->archives[i];
+        to->archives[to->n_archives++] = image_archive_of(a->path, a->name);
+    }
+}
+
 status_t image_files_split(struct image_files *f, double fraction, struct image_files **ret, struct err *e) {
     CLEANUP(image_files_freep) struct image_files *out = alloc_zeroed(1, sizeof *out);
-    out->at.roots = f->at.roots;
+    out->at = (struct data_folder){ .roots = f->at.roots, .fd = -1 };
     out->files = alloc_zeroed((size_t)f->n + 1, sizeof *out->files);
-    if ((out->at.fd = fcntl(f->at.fd, F_DUPFD_CLOEXEC, 0)) < 0)
+    if (f->at.fd >= 0 && (out->at.fd = fcntl(f->at.fd, F_DUPFD_CLOEXEC, 0)) < 0)
         return err_errno(e, "open a folder again");
     copy_classes(out, f);
+    copy_archives(out, f);
     int64_t remaining = 0;
     for (int64_t i = 0; i < f->n; i++) {
         bool selected = floor((double)(i + 1) * fraction) > floor((double)i * fraction);

@@ -36,32 +36,27 @@ struct image_set *image_set_close(struct image_set *p) {
 
 const struct image_files *image_set_files(const struct image_set *p) { return p->folder; }
 
-static status_t read_all(struct data_file *f, uint8_t **ret, struct err *e) {
-    if (f->bytes > IMAGE_FILE_BYTES)
-        return err_set(e, ST_INVALID_ARGUMENT, "the image '%s' has %lld bytes; at most %d are read", f->path,
-                       (long long)f->bytes, IMAGE_FILE_BYTES);
-    CLEANUP(freep) uint8_t *bytes = malloc((size_t)f->bytes + 1);
-    if (!bytes)
-        return err_errno(e, "allocate %lld bytes", (long long)f->bytes);
-    TRY(data_file_read(f, 0, bytes, (size_t)f->bytes, e));
-    *ret = take_ptr(&bytes);
-    return ST_OK;
-}
-
-/* The bytes of file i, malloc'd. */
+/* The bytes of image i, malloc'd. */
 static status_t read_file(const struct image_files *folder, int64_t i, uint8_t **ret, size_t *ret_n, struct err *e) {
-    struct data_file f;
-    const struct image_file *file = &folder->files[i];
-    status_t st = data_file_open_below(&f, "image", &folder->at, file->name, file->path, e);
+    struct data_file f = { .fd = -1 };
+    char name[IMAGE_NAME_BYTES];
+    int64_t offset = 0, n = 0;
+    status_t st = image_files_open(folder, i, &f, &offset, &n, e);
+    if (st == ST_OK && n > IMAGE_FILE_BYTES)
+        st = err_set(e, ST_INVALID_ARGUMENT, "%s has %lld bytes; at most %d are read",
+                     image_files_name(folder, i, name), (long long)n, IMAGE_FILE_BYTES);
+    if (st == ST_OK && !(*ret = malloc((size_t)n + 1)))
+        st = err_errno(e, "allocate %lld bytes", (long long)n);
     if (st == ST_OK)
-        st = read_all(&f, ret, e);
-    *ret_n = (size_t)f.bytes;
+        st = data_file_read(&f, offset, *ret, (size_t)n, e);
+    *ret_n = (size_t)n;
     data_file_close(&f);
     return st;
 }
 
 static status_t name_image(const struct image_files *folder, int64_t i, status_t st, struct err *e) {
-    return st == ST_OK ? ST_OK : err_prefix(e, st, "the image '%s' cannot be read: ", folder->files[i].path);
+    char name[IMAGE_NAME_BYTES];
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "%s cannot be read: ", image_files_name(folder, i, name));
 }
 
 static status_t decode(const struct image_set *p, int64_t i, uint8_t *to, struct err *e) {
@@ -191,27 +186,29 @@ status_t image_set_read(const struct image_set *p, int64_t i, uint8_t *buffer, c
     return p->cached ? ST_OK : decode(p, i, buffer, e);
 }
 
+static void digest_name(const struct image_files *folder, const struct image_file *file, struct sha256 *sha256) {
+    const int64_t label = file->label;
+    const char *name = file->path ? file->name : folder->archives[file->archive].name;
+    sha256_update(sha256, name, strlen(name) + 1);
+    sha256_update(sha256, &label, sizeof label);
+    sha256_update(sha256, &file->bytes, sizeof file->bytes);
+    if (!file->path)
+        sha256_update(sha256, &file->offset, sizeof file->offset);
+}
+
 static status_t digest_set(const struct image_set *p, struct sha256 *sha256, struct err *e) {
     const int64_t max = (int64_t)1 << 30; /* beyond this size, the digest covers only names, labels and lengths */
     int64_t all = 0;
     for (int64_t i = 0; i < p->folder->n; i++)
         all += p->folder->files[i].bytes;
     for (int64_t i = 0; i < p->folder->n; i++) {
-        const struct image_file *file = &p->folder->files[i];
-        const int64_t label = file->label;
-        sha256_update(sha256, file->name, strlen(file->name) + 1);
-        sha256_update(sha256, &label, sizeof label);
-        sha256_update(sha256, &file->bytes, sizeof file->bytes);
+        CLEANUP(freep) uint8_t *bytes = NULL;
+        size_t n;
+        digest_name(p->folder, &p->folder->files[i], sha256);
         if (all > max)
             continue;
-        struct data_file f;
-        CLEANUP(freep) uint8_t *bytes = NULL;
-        status_t st = data_file_open_below(&f, "image", &p->folder->at, file->name, file->path, e);
-        if (st == ST_OK && (st = read_all(&f, &bytes, e)) == ST_OK)
-            sha256_update(sha256, bytes, (size_t)f.bytes);
-        data_file_close(&f);
-        if (st != ST_OK)
-            return st;
+        TRY(read_file(p->folder, i, &bytes, &n, e));
+        sha256_update(sha256, bytes, n);
     }
     return ST_OK;
 }

@@ -70,27 +70,36 @@ static status_t open_split(struct images *m, enum source_split split, struct ima
     return ST_OK;
 }
 
+static status_t list_images(const struct roots *roots, const char *folder, const struct member_files *files,
+                            const struct image_files *known, const struct source_options *options,
+                            struct image_files **ret, struct err *e) {
+    return files->n > 0 ? image_files_of_list(roots, files, true, known, options->progress, options->ctx, ret, e)
+                        : image_files_of_classes(roots, folder, known, ret, e);
+}
+
 static status_t open_splits(struct images *m, const struct data_config *data, const struct source_options *options,
                             struct err *e) {
     const struct data_images *config = &data->images;
     CLEANUP(image_files_freep) struct image_files *train = NULL, *validation = NULL;
-    TRY(image_files_of_classes(data->roots, config->train, NULL, &train, e));
-    if (config->validation && *config->validation)
-        TRY(image_files_of_classes(data->roots, config->validation, train, &validation, e));
+    TRY(list_images(data->roots, config->train, &config->train_files, NULL, options, &train, e));
+    if (config->validation_files.n > 0 || (config->validation && *config->validation))
+        TRY(list_images(data->roots, config->validation, &config->validation_files, train, options, &validation, e));
     else if (config->validation_fraction > 0)
         TRY(image_files_split(train, config->validation_fraction, &validation, e));
     m->source.info.classes = train->n_classes;
     m->shape.channels = config->channels ? config->channels : 3;
     if (train->n == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "the folder '%s' has no image left for training", config->train);
+        return err_set(e, ST_INVALID_ARGUMENT, "%s has no image left for training",
+                       config->train_files.n > 0 ? "the list of files" : config->train);
+    char name[IMAGE_NAME_BYTES];
     int side = config->size;
     if (side == 0)
         TRY(image_files_first_side(train, &side, e));
     if (side > SOURCE_SIDE)
         return err_set(e, ST_INVALID_ARGUMENT,
-                       "the image '%s' has %d pixels a side, more than %d: give the size that "
+                       "%s has %d pixels a side, more than %d: give the size that "
                        "images are scaled to",
-                       train->files[0].path, side, SOURCE_SIDE);
+                       image_files_name(train, 0, name), side, SOURCE_SIDE);
     m->shape.height = m->shape.width = side;
     const int shorter = config->resize ? config->resize : side;
     if (shorter < side)
@@ -138,8 +147,8 @@ static status_t open_source(const struct data_config *config, const struct sourc
 }
 
 static const struct member MEMBERS[] = {
-    MEMBER_PATH(struct data_images, train, MEMBER_FOLDER),
-    MEMBER_PATH(struct data_images, validation, MEMBER_FOLDER),
+    MEMBER_TREE(struct data_images, train, train_files),
+    MEMBER_TREE(struct data_images, validation, validation_files),
     MEMBER_INT(struct data_images, size),
     MEMBER_INT(struct data_images, channels),
     MEMBER_INT(struct data_images, resize),

@@ -85,9 +85,11 @@ static void close_reconstruction(struct source *s) {
 }
 
 static status_t open_split(struct reconstruction *m, enum source_split split, const struct data_config *data,
-                           const char *path, int *side, const struct source_options *options, struct err *e) {
+                           const char *path, const struct member_files *files, int *side,
+                           const struct source_options *options, struct err *e) {
     CLEANUP(image_files_freep) struct image_files *folder = NULL;
-    TRY(image_files_search(data->roots, path, &folder, e));
+    TRY(files->n > 0 ? image_files_of_list(data->roots, files, false, NULL, options->progress, options->ctx, &folder, e)
+                     : image_files_search(data->roots, path, &folder, e));
     if (*side == 0)
         TRY(image_files_first_side(folder, side, e));
     if (*side < 1 || *side > FOURIER_SIDE || (*side & (*side - 1)))
@@ -118,9 +120,9 @@ static status_t open_splits(struct reconstruction *m, const struct data_config *
     const struct data_reconstruction *config = &data->reconstruction;
     int side = config->size;
     TRY(check(config, e));
-    TRY(open_split(m, SOURCE_TRAIN, data, config->train, &side, options, e));
-    if (config->validation && *config->validation)
-        TRY(open_split(m, SOURCE_VALIDATION, data, config->validation, &side, options, e));
+    TRY(open_split(m, SOURCE_TRAIN, data, config->train, &config->train_files, &side, options, e));
+    if (config->validation_files.n > 0 || (config->validation && *config->validation))
+        TRY(open_split(m, SOURCE_VALIDATION, data, config->validation, &config->validation_files, &side, options, e));
     m->fourier = fourier_new(side);
     m->shape = (struct image_shape){ side, side, 1 };
     int rows = (int)lround(config->sampled_fraction * side), centre = (int)lround(config->center_fraction * side);
@@ -154,8 +156,8 @@ static status_t open_source(const struct data_config *config, const struct sourc
 }
 
 static const struct member MEMBERS[] = {
-    MEMBER_PATH(struct data_reconstruction, train, MEMBER_FOLDER),
-    MEMBER_PATH(struct data_reconstruction, validation, MEMBER_FOLDER),
+    MEMBER_TREE(struct data_reconstruction, train, train_files),
+    MEMBER_TREE(struct data_reconstruction, validation, validation_files),
     MEMBER_INT(struct data_reconstruction, size),
     MEMBER_REAL(struct data_reconstruction, sampled_fraction),
     MEMBER_REAL(struct data_reconstruction, center_fraction),

@@ -19,6 +19,7 @@
 #define ENGINE_DATA_SOURCE_H
 
 #include "base/cleanup.h"
+#include "base/member.h"
 #include "base/status.h"
 #include "engine/data/batch.h"
 
@@ -86,14 +87,15 @@ struct data_normalization {
     int n_mean, n_std;
 };
 
-/* Folders with one folder of PNG or JPEG files per class (image_files.h). */
+/* PNG or JPEG files in one folder per class, or samples in tar archives (image_files.h). */
 struct data_images {
     const char *train;
-    const char *validation;     /* NULL or "" = by validation_fraction */
-    double validation_fraction; /* of the training folder's images, [0, 1); 0 = no validation */
-    int size;                   /* pixels a side, at most SOURCE_SIDE; 0 = the shorter side of the first image */
-    int channels;               /* 1 or 3; 0 = 3 */
-    int resize;                 /* pixels of the shorter side before the middle is cut out; 0 = size */
+    const char *validation;                            /* NULL or "" and no files = by validation_fraction */
+    struct member_files train_files, validation_files; /* in place of the folders, if they have files */
+    double validation_fraction;                        /* of the training folder's images, [0, 1); 0 = no validation */
+    int size;     /* pixels a side, at most SOURCE_SIDE; 0 = the shorter side of the first image */
+    int channels; /* 1 or 3; 0 = 3 */
+    int resize;   /* pixels of the shorter side before the middle is cut out; 0 = size */
     struct data_augmentation augment;
     struct data_normalization normalize;
 };
@@ -108,9 +110,10 @@ struct data_idx {
 
 /* Images that are measured with undersampling and noise (reconstruction.h). */
 struct data_reconstruction {
-    const char *train;      /* a folder of PNG or JPEG files, searched recursively */
-    const char *validation; /* NULL or "" = no validation */
-    int size;               /* as in data_images */
+    const char *train;                                 /* a folder of PNG or JPEG files, searched recursively */
+    const char *validation;                            /* NULL or "" = no validation */
+    struct member_files train_files, validation_files; /* as in data_images, without classes */
+    int size;                                          /* as in data_images */
     double sampled_fraction, center_fraction, noise;
 };
 

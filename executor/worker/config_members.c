@@ -107,6 +107,9 @@ static status_t fill_member(const struct member *to, const ProtobufCMessage *msg
     case MEMBER_TYPE_BOOL: *(bool *)at = *(const protobuf_c_boolean *)from; break;
     case MEMBER_TYPE_TEXT: *(const char **)at = *(char *const *)from; break;
     case MEMBER_TYPE_PATH: return fill_path(to, *(char *const *)from, field, with, at, e);
+    case MEMBER_TYPE_TREE:
+        return config_path_tree(with->paths, field, *(char *const *)from, with->roots, at,
+                                (struct member_files *)(void *)(ret + to->count_at), e);
     default: return config_choice(field, *(char *const *)from, to->choices, at, e);
     }
     return ST_OK;

@@ -23,6 +23,12 @@ MUST_CHECK status_t config_path(struct config_paths *p, const char *field, const
 MUST_CHECK status_t config_path_list(struct config_paths *p, const char *field, char *const *uris, size_t n,
                                      const struct roots *roots, const char *const **ret, int *ret_n, struct err *e);
 
+/* The folder that a URI names, or the files: of a pattern, of a store, or the one file. *ret_folder: "" if it is files,
+ * or if the URI is empty. The files are not opened. */
+MUST_CHECK status_t config_path_tree(struct config_paths *p, const char *field, const char *uri,
+                                     const struct roots *roots, const char **ret_folder, struct member_files *ret,
+                                     struct err *e);
+
 /* The place of a spec's word in a list of choices, which ends with NULL. */
 MUST_CHECK status_t config_choice(const char *field, const char *word, const char *const *choices, int *ret,
                                   struct err *e);

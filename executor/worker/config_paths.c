@@ -111,9 +111,9 @@ struct path_list {
 static status_t list_add(struct path_list *l, const char *field, const char *path, const struct roots *roots,
                          struct err *e) {
     struct err why;
-    status_t st = l->n < LIMIT_DATA_OBJECTS ? path_admit(path, MEMBER_FILE, roots, &why)
-                                            : err_set(&why, ST_INVALID_ARGUMENT, "the data are more than %d files",
-                                                      LIMIT_DATA_OBJECTS);
+    status_t st = l->n < LIMIT_DATA_OBJECTS
+                      ? path_admit(path, MEMBER_FILE, roots, &why)
+                      : err_set(&why, ST_INVALID_ARGUMENT, "the data are more than %d files", LIMIT_DATA_OBJECTS);
     const char *kept = path;
     if (st != ST_OK) {
         st = err_set(e, st, "%s: %s", field, why.msg);
@@ -178,6 +178,75 @@ static status_t open_files_raise(const char *field, size_t n, struct err *e) {
                        field, n, (unsigned long long)limit.rlim_max);
     limit.rlim_cur = needed;
     return setrlimit(RLIMIT_NOFILE, &limit) == 0 ? ST_OK : err_errno(e, "raise the limit of open files");
+}
+
+/* ---- trees ---- */
+
+/* The names in a store do not contain a signature. */
+static void tree_add(struct config_paths *p, struct member_files *tree, const char *name, const char *path) {
+    struct member_file *files = (struct member_file *)(uintptr_t)tree->files;
+    const size_t n = strncmp(name, "http", 4) == 0 ? strcspn(name, "?") : strlen(name);
+    files = alloc_grow(files, (size_t)tree->n, sizeof *files);
+    files[tree->n++] = (struct member_file){ .name = keep(p, alloc_format("%.*s", (int)n, name)),
+                                             .path = keep(p, alloc_copy_text(path)) };
+    tree->files = files;
+}
+
+static status_t tree_add_copies(struct config_paths *p, const char *field, const char *uri, const struct roots *roots,
+                                const char **ret, struct member_files *tree, struct err *e) {
+    size_t n;
+    const struct data_list_object *objects = p->copies ? data_list_find(p->copies->list, uri, &n) : NULL;
+    if (!objects)
+        return config_path(p, field, uri, MEMBER_FILE, roots, ret, e); /* says why */
+    for (size_t i = 0; i < n; i++)
+        tree_add(p, tree, objects[i].name, objects[i].path);
+    return ST_OK;
+}
+
+static status_t tree_add_matches(struct config_paths *p, const char *field, const char *uri, const struct roots *roots,
+                                 const char **ret, struct member_files *tree, struct err *e) {
+    struct matched_paths found = { 0 };
+    struct err why;
+    status_t st = config_pattern_match(uri, roots, &found, &why);
+    if (st != ST_OK) {
+        st = err_set(e, st, "%s: %s", field, why.msg);
+        return p->judge ? judge_path(p->judge, st, ret, e) : st;
+    }
+    for (size_t i = 0; i < found.n; i++)
+        tree_add(p, tree, found.all[i], found.all[i]);
+    matched_paths_done(&found);
+    return ST_OK;
+}
+
+/* By its name: one file that is no archive is no data of images. */
+static bool is_archive(const char *uri) {
+    const size_t n = strlen(uri);
+    return n > 4 && strcmp(uri + n - 4, ".tar") == 0;
+}
+
+static status_t tree_fill(struct config_paths *p, const char *field, const char *uri, const struct roots *roots,
+                          const char **ret, struct member_files *tree, struct err *e) {
+    if (data_uri_is_remote(uri))
+        return tree_add_copies(p, field, uri, roots, ret, tree, e);
+    if (data_uri_is_pattern(uri))
+        return tree_add_matches(p, field, uri, roots, ret, tree, e);
+    TRY(config_path(p, field, uri, is_archive(uri) ? MEMBER_FILE : MEMBER_FOLDER, roots, ret, e));
+    if (**ret && is_archive(uri)) {
+        tree_add(p, tree, *ret, *ret);
+        *ret = "";
+    }
+    return ST_OK;
+}
+
+status_t config_path_tree(struct config_paths *p, const char *field, const char *uri, const struct roots *roots,
+                          const char **ret_folder, struct member_files *ret, struct err *e) {
+    struct member_files tree = { .n = 0 };
+    *ret_folder = "";
+    status_t st = *uri ? tree_fill(p, field, uri, roots, ret_folder, &tree, e) : ST_OK;
+    if (tree.files)
+        keep(p, (void *)(uintptr_t)tree.files);
+    *ret = tree;
+    return st;
 }
 
 status_t config_path_list(struct config_paths *p, const char *field, char *const *uris, size_t n,

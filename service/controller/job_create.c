@@ -9,17 +9,27 @@
 #include "service/scheduler/feature.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* Not a folder of the host. */
+static bool is_list(const char *uri) {
+    const size_t n = strlen(uri);
+    return data_uri_is_remote(uri) || data_uri_is_pattern(uri) || (n > 4 && strcmp(uri + n - 4, ".tar") == 0);
+}
 
 static bool changes(const Trainyard__V1__Augmentation *a, const Trainyard__V1__Normalization *n) {
     return (a && (a->resized_crop || a->brightness > 0 || a->contrast > 0 || a->saturation > 0)) ||
            (n && n->n_mean > 0);
 }
 
-/* In a way that the first releases do not know, and would leave out. */
-static bool changes_images(const Trainyard__V1__DataSpec *data) {
+/* What the first releases do not know, and would leave out. */
+static bool has_new_images(const Trainyard__V1__DataSpec *data) {
     switch (data ? data->source_case : TRAINYARD__V1__DATA_SPEC__SOURCE__NOT_SET) {
     case TRAINYARD__V1__DATA_SPEC__SOURCE_IMAGES:
-        return changes(data->images->augment, data->images->normalize) || data->images->_resize_case;
+        return changes(data->images->augment, data->images->normalize) || data->images->_resize_case ||
+               is_list(data->images->train) || is_list(data->images->validation);
+    case TRAINYARD__V1__DATA_SPEC__SOURCE_RECONSTRUCTION:
+        return is_list(data->reconstruction->train) || is_list(data->reconstruction->validation);
     case TRAINYARD__V1__DATA_SPEC__SOURCE_IDX: return changes(data->idx->augment, data->idx->normalize);
     default: return false;
     }
@@ -39,7 +49,7 @@ static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
     free(data_uris_remote(spec, &n_remote));
     if (n_remote > 0)
         needs |= SCHEDULER_FEATURE_DATA;
-    if (changes_images(spec->data))
+    if (has_new_images(spec->data))
         needs |= SCHEDULER_FEATURE_IMAGES;
     if (spec_names_secrets(spec))
         needs |= SCHEDULER_FEATURE_SECRETS;

@@ -13,7 +13,7 @@ enum scheduler_feature {
     SCHEDULER_FEATURE_PYTHON = 4,   /* program.python */
     SCHEDULER_FEATURE_IMAGE = 8,    /* program.image; a host may be unable to do it */
     SCHEDULER_FEATURE_DATA = 16,    /* data of stores; a host may be unable to do it */
-    SCHEDULER_FEATURE_IMAGES = 256, /* data.images and data.idx that are changed by more than crop_padding and flip */
+    SCHEDULER_FEATURE_IMAGES = 256, /* images that are no folder, or are changed by more than crop_padding, flip */
 };
 
 /* The number of a feature; 0: this controller does not know the name. */

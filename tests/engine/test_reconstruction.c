@@ -107,7 +107,13 @@ static struct source *source_of(double sampled, double noise) {
     struct err e = { "" };
     snprintf(train, sizeof train, "%s/train", folder);
     snprintf(validation, sizeof validation, "%s/validation", folder);
-    if (open_source((struct data_reconstruction){ train, validation, N, sampled, 0.125, noise }, &s, &e) != ST_OK)
+    if (open_source((struct data_reconstruction){ .train = train,
+                                                  .validation = validation,
+                                                  .size = N,
+                                                  .sampled_fraction = sampled,
+                                                  .center_fraction = 0.125,
+                                                  .noise = noise },
+                    &s, &e) != ST_OK)
         fail_msg("%s", e.msg);
     return s;
 }
@@ -214,23 +220,31 @@ static void impossible_measurements_are_one_sentence(void **state) {
     snprintf(empty, sizeof empty, "%s/empty", folder);
     assert_int_equal(dir_make(empty, 0755, &e), ST_OK);
     struct {
-        struct data_reconstruction r;
+        const char *train, *validation;
+        int size;
+        double sampled, center, noise;
         const char *says;
         status_t st;
     } table[] = {
-        { { train, NULL, 24, 0.5, 0.1, 0 }, "an image side of 24 is not a power of two", ST_INVALID_ARGUMENT },
-        { { train, NULL, 0, 0.5, 0.1, 0 },
-          "not a power of two up to 8192: give the size",
+        { train, NULL, 24, 0.5, 0.1, 0, "an image side of 24 is not a power of two", ST_INVALID_ARGUMENT },
+        { train, NULL, 0, 0.5, 0.1, 0, "not a power of two up to 8192: give the size",
           ST_INVALID_ARGUMENT }, /* the first has 24 */
-        { { train, NULL, 16, 0, 0, 0 }, "a sampled fraction of 0", ST_INVALID_ARGUMENT },
-        { { train, NULL, 16, 0.3, 0.4, 0 }, "a center fraction of 0.4", ST_INVALID_ARGUMENT },
-        { { train, NULL, 16, 0.3, 0.1, NAN }, "a noise of nan", ST_INVALID_ARGUMENT },
-        { { empty, NULL, 16, 0.3, 0.1, 0 }, "empty' has no PNG or JPEG file in it", ST_NOT_FOUND },
-        { { train, empty, 16, 0.3, 0.1, 0 }, "empty' has no PNG or JPEG file in it", ST_NOT_FOUND },
+        { train, NULL, 16, 0, 0, 0, "a sampled fraction of 0", ST_INVALID_ARGUMENT },
+        { train, NULL, 16, 0.3, 0.4, 0, "a center fraction of 0.4", ST_INVALID_ARGUMENT },
+        { train, NULL, 16, 0.3, 0.1, NAN, "a noise of nan", ST_INVALID_ARGUMENT },
+        { empty, NULL, 16, 0.3, 0.1, 0, "empty' has no PNG or JPEG file in it", ST_NOT_FOUND },
+        { train, empty, 16, 0.3, 0.1, 0, "empty' has no PNG or JPEG file in it", ST_NOT_FOUND },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         struct source *s = NULL;
-        assert_int_equal(open_source(table[i].r, &s, &e), table[i].st);
+        assert_int_equal(open_source((struct data_reconstruction){ .train = table[i].train,
+                                                                   .validation = table[i].validation,
+                                                                   .size = table[i].size,
+                                                                   .sampled_fraction = table[i].sampled,
+                                                                   .center_fraction = table[i].center,
+                                                                   .noise = table[i].noise },
+                                     &s, &e),
+                         table[i].st);
         if (!strstr(e.msg, table[i].says))
             fail_msg("case %zu says \"%s\"", i, e.msg);
     }

@@ -109,7 +109,8 @@ def limits(field, rule):
 
 def range_text(field, rule):
     parts = [f"`{choice}`" if field.type == FieldProto.TYPE_STRING else choice for choice in rule.choices]
-    formats = {rule.FILE_URI: "a file URI", rule.DATA_URI: "a URI ([data.md](data.md))", rule.NAME: "a name (below)",
+    formats = {rule.FILE_URI: "a file URI", rule.DATA_URI: "a URI ([data.md](data.md))",
+               rule.DATA_FILES: "a URI or a pattern ([data.md](data.md))", rule.NAME: "a name (below)",
                rule.SECRET: "the name of a [secret](program.md#secrets)",
                rule.CHECKPOINT: "`jobs/42/checkpoints/7`, or a file URI"}
     if is_list(field) and rule.format == rule.DATA_URI:
@@ -171,7 +172,7 @@ def scalar_schema(field, rule):
     if field.type == FieldProto.TYPE_STRING:
         kinds = [{"enum": list(rule.choices)}] if rule.choices else []
         kinds += [{"pattern": URI_PATTERN}] if rule.format == rule.FILE_URI else []
-        kinds += [{"pattern": DATA_URI_PATTERN}] if rule.format == rule.DATA_URI else []
+        kinds += [{"pattern": DATA_URI_PATTERN}] if rule.format in (rule.DATA_URI, rule.DATA_FILES) else []
         kinds += [{"pattern": SECRET_PATTERN}] if rule.format == rule.SECRET else []
         kinds += [{"pattern": NAME_PATTERN}] if rule.format == rule.NAME else []
         return {"type": "string", **(kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {})}
