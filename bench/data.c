@@ -53,13 +53,12 @@ static status_t bench_loader(char *const *arguments, struct err *e) {
     const int64_t images = atoll(arguments[4]);
     CLEANUP(source_closep) struct source *s = NULL;
     CLEANUP(loader_closep) struct loader *l = NULL;
-    const struct data_config config = {
-        .kind = &data_images,
-        .images = { .train = arguments[0],
-                    .size = size,
-                    .augment = { .flip = true, .resized_crop = { 0.08, 1, 0.75, 4 / 3.0 } },
-                    .normalize = { { 0.485, 0.456, 0.406 }, { 0.229, 0.224, 0.225 }, 3, 3 } }
-    };
+    const struct data_config config = { .kind = &data_images,
+                                        .images = {
+                                            .train = arguments[0],
+                                            .size = size,
+                                            .augment = { .flip = true, .resized_crop = { 0.08, 1, 0.75, 4 / 3.0 } },
+                                            .normalize = { { 0.485, 0.456, 0.406 }, { 0.229, 0.224, 0.225 }, 3, 3 } } };
     TRY(source_open(&config, &(struct source_options){ .threads = 1 }, &s, e));
     const int64_t warm = source_info(s)->samples[SOURCE_TRAIN] / batch, steps = warm + (images + batch - 1) / batch;
     const struct loader_config how = { .source = s,
@@ -84,7 +83,9 @@ static status_t bench_loader(char *const *arguments, struct err *e) {
 }
 
 int main(int argc, char **argv) {
-    struct err e = { "usage: bench_data text TOKENIZER FILE | images FOLDER SIZE | loader FOLDER SIZE THREADS BATCH IMAGES" };
+    struct err e = {
+        "usage: bench_data text TOKENIZER FILE | images FOLDER SIZE | loader FOLDER SIZE THREADS BATCH IMAGES"
+    };
     status_t st = ST_INVALID_ARGUMENT;
     if (argc == 4 && strcmp(argv[1], "text") == 0)
         st = bench_text(argv[2], argv[3], &e);

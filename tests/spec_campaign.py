@@ -19,6 +19,7 @@ from service_fixture import BIN, ROOT
 STEPS = 4
 # What a step reports about the machine; everything else it reports is a result.
 OF_THE_MACHINE = {"tokens_per_second", "samples_per_second", "step_seconds", "mfu", "memory_bytes", "data_wait_seconds",
+                  "data_read_seconds",
                   "communication_wait_seconds", "checkpoint_stall_seconds", "arena_bytes"}
 
 # What each family needs, and the fields that it may be given.
@@ -113,6 +114,7 @@ FIXED = {
     "data.idx.augment.saturation": "the drawn idx files are gray, and have none",
     "train.micro_batch_auto": "`micro_batch: auto` is the wish that the layout and the memory choose the micro-batch",
     "train.recompute": "changes between the runs of a spec, as parallel.* does",
+    "data.workers": "changes between the runs of a spec, as parallel.* does", "data.prefetch": "as data.workers",
     "checkpoint.keep_last": "only a service reads it", "checkpoint.keep_best": "only a service reads it",
     "checkpoint.directory": "the campaign reads the weights from a folder of its own",
     "resources.accelerator": "another device is another machine",
@@ -286,6 +288,10 @@ def pieces(spec):
     return 3 if get(spec, "model.unrolled.shared_weights") else 4
 
 
+def draw_loader(draw):
+    return {name: n for name, n in (("workers", draw.choice([None, 1, 7])), ("prefetch", draw.choice([None, 1, 9]))) if n}
+
+
 def layouts(spec, draw):
     """All that the spec can have on at most four ranks, by what is special in them, each in a drawn order."""
     parallel = {"data": [], "sharded": [], "pipeline": []}
@@ -304,7 +310,7 @@ def layouts(spec, draw):
     drawn = {"one rank": one}
     for name, items in parallel.items():
         drawn[name] = [{"parallel": p, "recompute": draw.choice([None, None, "selective", "block"]),
-                        "threads": draw.choice([1, 2])} for p in items]
+                        "threads": draw.choice([1, 2]), "loader": draw_loader(draw)} for p in items]
     for items in drawn.values():
         draw.shuffle(items)
     return drawn
@@ -335,6 +341,7 @@ def train(spec, layout, folder):
         spec["parallel"] = layout["parallel"]
     if layout.get("recompute"):
         spec["train"]["recompute"] = layout["recompute"]
+    spec["data"] |= layout.get("loader", {})
     with tempfile.TemporaryDirectory(dir=folder) as run:
         file = pathlib.Path(run, "spec.yaml")
         file.write_text(yaml(spec))

@@ -178,14 +178,20 @@ const ProtobufCFieldDescriptor *field_auto(const ProtobufCMessageDescriptor *des
     return word && word->type == PROTOBUF_C_TYPE_BOOL ? word : NULL;
 }
 
+bool field_is_member(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f) {
+    return field_is_oneof(f) && f->quantifier_offset == desc->fields[0].quantifier_offset;
+}
+
 bool message_is_choice(const ProtobufCMessageDescriptor *desc) {
+    unsigned members = 0;
     for (unsigned i = 0; i < desc->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &desc->fields[i];
-        if (!field_is_oneof(f) || f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_timestamp(f) ||
-            f->quantifier_offset != desc->fields[0].quantifier_offset)
+        const bool message = f->type == PROTOBUF_C_TYPE_MESSAGE && !field_is_timestamp(f);
+        if (field_is_member(desc, f) ? !message : message || field_is_repeated(f))
             return false;
+        members += field_is_member(desc, f);
     }
-    return desc->n_fields > 1;
+    return members > 1;
 }
 
 void oneof_member_names(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f, char *ret,

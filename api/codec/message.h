@@ -54,7 +54,11 @@ void field_clear(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f);
  * NULL for every other field. */
 const ProtobufCFieldDescriptor *field_auto(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f);
 
-/* Returns true if the message is only a choice: it has at least two fields, and all are messages of one oneof. */
+/* Whether the field is in the same oneof as the first field of its message, which is a choice. */
+bool field_is_member(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f);
+
+/* Whether the message is a choice: its first field is one of at least two messages of one oneof. Its other fields are
+ * scalars, which are settings of whatever is chosen. */
 bool message_is_choice(const ProtobufCMessageDescriptor *desc);
 
 /* Writes the names of the members of f's oneof as "a, b, c", cut at cap bytes. */

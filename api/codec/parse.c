@@ -47,7 +47,7 @@ static status_t parse_timestamp(struct yaml_reader *r, ProtobufCMessage *msg, st
 static status_t parse_choice(struct yaml_reader *r, ProtobufCMessage *msg, struct field_path *p, struct err *e) {
     const char *name = (const char *)r->event.data.scalar.value;
     const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(msg->descriptor, name);
-    if (!f || strlen(name) != r->event.data.scalar.length) {
+    if (!f || !field_is_member(msg->descriptor, f) || strlen(name) != r->event.data.scalar.length) {
         char found[64], names[200];
         yaml_reader_found(r, found);
         oneof_member_names(msg->descriptor, &msg->descriptor->fields[0], names, sizeof names);

@@ -3,6 +3,7 @@
 #include "base/alloc.h"
 #include "base/beneath.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,6 +13,10 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+static _Thread_local int64_t spent_ns;
+
+int64_t data_file_ns(void) { return spent_ns; }
 
 static void begin(struct data_file *f, const char *what, const char *path) {
     *f = (struct data_file){ .what = what, .path = alloc_copy_text(path ? path : ""), .fd = -1 };
@@ -32,8 +37,10 @@ enum { FLAGS = O_RDONLY | O_CLOEXEC | O_NONBLOCK };
 
 status_t data_file_open(struct data_file *f, const char *what, const struct roots *roots, const char *path,
                         struct err *e) {
+    const int64_t before = clock_mono_ns();
     begin(f, what, path);
     status_t st = roots_open(roots, f->path, FLAGS, &f->fd, e);
+    spent_ns += clock_mono_ns() - before;
     return st == ST_OK ? check(f, e) : err_prefix(e, st, "the %s: ", what);
 }
 
@@ -64,9 +71,11 @@ status_t data_open_below(const struct data_folder *folder, const char *name, int
 
 status_t data_file_open_below(struct data_file *f, const char *what, const struct data_folder *folder, const char *name,
                               const char *path, struct err *e) {
+    const int64_t before = clock_mono_ns();
     begin(f, what, path);
-    TRY(data_open_below(folder, name, FLAGS, path, &f->fd, e));
-    return check(f, e);
+    status_t st = data_open_below(folder, name, FLAGS, path, &f->fd, e);
+    spent_ns += clock_mono_ns() - before;
+    return st == ST_OK ? check(f, e) : st;
 }
 
 void data_file_close(struct data_file *f) {
@@ -76,8 +85,7 @@ void data_file_close(struct data_file *f) {
     *f = (struct data_file){ .fd = -1 };
 }
 
-status_t data_file_read(const struct data_file *f, int64_t at, void *to, size_t n, struct err *e) {
-    char *p = to;
+static status_t read_all(const struct data_file *f, int64_t at, char *p, size_t n, struct err *e) {
     while (n) {
         ssize_t k = pread(f->fd, p, n, at);
         if (k < 0 && errno == EINTR)
@@ -93,4 +101,11 @@ status_t data_file_read(const struct data_file *f, int64_t at, void *to, size_t 
         n -= (size_t)k;
     }
     return ST_OK;
+}
+
+status_t data_file_read(const struct data_file *f, int64_t at, void *to, size_t n, struct err *e) {
+    const int64_t before = clock_mono_ns();
+    status_t st = read_all(f, at, to, n, e);
+    spent_ns += clock_mono_ns() - before;
+    return st;
 }

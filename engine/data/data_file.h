@@ -42,4 +42,7 @@ void data_file_close(struct data_file *f); /* allowed after a failed open, and f
 /* Reads bytes [at, at + n). FAILED_PRECONDITION if the file has become shorter since it was opened. */
 MUST_CHECK status_t data_file_read(const struct data_file *f, int64_t at, void *to, size_t n, struct err *e);
 
+/* The time that this thread has spent in opening and reading data files, in all. */
+int64_t data_file_ns(void);
+
 #endif

@@ -3,7 +3,7 @@
  * as ready. loader_next waits until the batch it needs is ready.
  *
  * A buffer is free again when `valid` more batches have been taken, because the caller may still read the newest ones
- * (a device uploads from them). The ring has LOADER_RING - 1 more buffers than `valid`, so the threads work ahead.
+ * (a device uploads from them). The ring has loader_ahead more buffers than `valid`, so the threads work ahead.
  *
  * After a failure no new batch is begun. Batches before the failed one are still returned; that one and later ones
  * return the error of the earliest failure, whichever thread was first. */
@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "engine/data/data_file.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -22,6 +23,7 @@
 struct buffer {
     struct batch batch; /* (B, sample's shape) each */
     bool ready;
+    int64_t made_ns, read_ns; /* it took to make it, and in files of that */
 };
 
 struct loader {
@@ -40,9 +42,9 @@ struct loader {
     status_t status; /* of batch `failed` */
     int64_t failed;
     struct err error;
-    int64_t wait_ns;
+    struct loader_waits waits;
     int n_threads;
-    pthread_t threads[LOADER_RING];
+    pthread_t threads[LOADER_MAX];
 };
 
 static status_t make_batch(const struct loader *l, int64_t i, const struct batch *to, struct err *e) {
@@ -76,9 +78,13 @@ static void *prefetch(void *arg) {
         pthread_mutex_unlock(&l->mutex);
 
         struct err e;
+        const int64_t begun_ns = clock_mono_ns(), before_ns = data_file_ns();
         status_t st = make_batch(l, i, &buffer->batch, &e);
+        const int64_t read_ns = data_file_ns() - before_ns, made_ns = clock_mono_ns() - begun_ns;
 
         pthread_mutex_lock(&l->mutex);
+        buffer->read_ns = read_ns;
+        buffer->made_ns = made_ns;
         if (st == ST_OK)
             buffer->ready = true;
         else
@@ -151,13 +157,16 @@ int loader_threads(const struct loader_config *config) {
             numbers += config->micro_batch * source_elements(config->source, info->inputs[i].input);
     const int64_t for_numbers = (numbers + LOADER_THREAD_NUMBERS - 1) / LOADER_THREAD_NUMBERS,
                   n = for_numbers > info->reading_threads ? for_numbers : info->reading_threads;
-    return n < 1 ? 1 : n > LOADER_RING ? LOADER_RING : (int)n;
+    return n < 1 ? 1 : n > LOADER_THREADS ? LOADER_THREADS : (int)n;
 }
+
+int loader_ahead(int threads, int ahead) { return ahead ? ahead : threads > LOADER_AHEAD ? threads : LOADER_AHEAD; }
 
 status_t loader_open(const struct loader_config *config, struct loader **ret, struct err *e) {
     assert(config->micro_batch >= 1 && config->n_micro_batches >= 1);
     assert(config->global_batch % config->micro_batch == 0 && config->first_step >= 0);
-    assert(config->threads >= 0 && config->threads <= LOADER_RING && config->valid >= 0);
+    assert(config->threads >= 0 && config->threads <= LOADER_MAX && config->valid >= 0);
+    assert(config->ahead >= 0 && config->ahead <= LOADER_MAX);
     struct loader *new = alloc_zeroed(1, sizeof *new);
     pthread_mutex_init(&new->mutex, NULL);
     pthread_cond_init(&new->changed, NULL);
@@ -171,7 +180,7 @@ status_t loader_open(const struct loader_config *config, struct loader **ret, st
     l->micro_batch = config->micro_batch;
     l->n_micro_batches = config->n_micro_batches;
     l->valid = config->valid ? config->valid : 1;
-    l->n_ring = LOADER_RING - 1 + l->valid;
+    l->n_ring = loader_ahead(config->threads, config->ahead) + l->valid;
     l->memory = config->memory.make ? config->memory : (struct loader_memory){ malloc_make, malloc_free, NULL };
     TRY(allocate(l, config, e));
     const int threads = config->threads ? config->threads : loader_threads(config);
@@ -182,6 +191,12 @@ status_t loader_open(const struct loader_config *config, struct loader **ret, st
     }
     *ret = take_ptr(&l);
     return ST_OK;
+}
+
+static void count_wait(struct loader *l, const struct buffer *buffer, int64_t ns) {
+    const double part = buffer->made_ns > 0 ? (double)buffer->read_ns / (double)buffer->made_ns : 0;
+    l->waits.ns += ns;
+    l->waits.read_ns += (int64_t)((double)ns * (part < 1 ? part : 1));
 }
 
 status_t loader_next(struct loader *l, int64_t step, int k, struct loader_batch *ret, struct err *e) {
@@ -198,7 +213,7 @@ status_t loader_next(struct loader *l, int64_t step, int k, struct loader_batch 
         pthread_cond_wait(&l->changed, &l->mutex);
     }
     if (waited)
-        l->wait_ns += clock_mono_ns() - begun;
+        count_wait(l, buffer, clock_mono_ns() - begun);
     if (l->begun <= i || !buffer->ready) {
         status_t st = err_set(e, l->status, "%s", l->error.msg);
         pthread_mutex_unlock(&l->mutex);
@@ -212,10 +227,10 @@ status_t loader_next(struct loader *l, int64_t step, int k, struct loader_batch 
     return ST_OK;
 }
 
-int64_t loader_wait_ns(const struct loader *l) {
+struct loader_waits loader_waits(const struct loader *l) {
     pthread_mutex_t *mutex = (pthread_mutex_t *)&l->mutex;
     pthread_mutex_lock(mutex);
-    int64_t ns = l->wait_ns;
+    const struct loader_waits waits = l->waits;
     pthread_mutex_unlock(mutex);
-    return ns;
+    return waits;
 }

@@ -107,6 +107,8 @@ struct engine_config {
     struct collective_tuning tuning; /* on cuda: of NCCL */
     int threads;                     /* compute threads at the start, >= 1 */
     int max_threads;       /* upper limit of engine_set_threads; the plan's workspace is sized for it; 0 = threads */
+    int workers, prefetch; /* of the loader: its threads, and the batches that it makes ahead; 0 = loader.h decides.
+                            * They change no bits */
     bool threads_by_work;  /* use no more threads than the model's ops have work for (thread_count.h) */
     int64_t bucket_bytes;  /* of one overlapped reduction; 0 = chosen by the timeline. Changes no bits */
     int64_t memory_bytes;  /* limit of a rank's memory: on a CPU of all of it, else of the arena; 0 = none.

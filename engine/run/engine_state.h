@@ -41,7 +41,7 @@ struct engine_first {
 
 /* What the compute thread waited for while it issued a step's calls. */
 struct step_waits {
-    int64_t data_ns, communication_ns;
+    int64_t data_ns, data_read_ns, communication_ns;
 };
 
 /* Steps that were issued to the device and have not ended, at most CONTROL_STEPS. Arrays are indexed by step modulo

@@ -41,6 +41,8 @@ struct host_memory_facts host_memory_facts_of(const struct engine_config *c, con
                                        .program_bytes = c->program_bytes,
                                        .opening_bytes = c->opening_bytes,
                                        .threads = threads > 1 ? threads : 1,
+                                       .workers = c->workers,
+                                       .ahead = loader_ahead(c->workers, c->prefetch),
                                        .checkpoints = c->checkpoint.directory != NULL,
                                        .device = strcmp(c->device, "cpu") != 0 };
 }
@@ -80,7 +82,7 @@ static size_t batch_bytes(const struct host_memory_facts *f, const struct plan *
     size_t bytes = 0;
     for (int b = 0; b < g->n_batch; b++) {
         const size_t one = graph_batch_bytes(g, g->batch[b]);
-        bytes += one + (plan_loads(plan, g->batch[b]) ? one * (LOADER_RING - 1 + valid) : 0);
+        bytes += one + (plan_loads(plan, g->batch[b]) ? one * ((size_t)f->ahead + valid) : 0);
     }
     return bytes;
 }
@@ -191,7 +193,9 @@ static size_t program_bytes(const struct host_memory_facts *f, const struct plan
     const size_t opening = plan->layout.rank == 0 && !f->device && f->opening_bytes > allocated_after
                                ? f->opening_bytes - allocated_after
                                : 0;
-    return f->program_bytes ? f->program_bytes + (size_t)f->threads * THREAD_BYTES + opening : 0;
+    /* The program's own part has been measured with as many as the loader takes by itself. */
+    const int workers = f->workers > LOADER_THREADS ? f->workers - LOADER_THREADS : 0;
+    return f->program_bytes ? f->program_bytes + (size_t)(f->threads + workers) * THREAD_BYTES + opening : 0;
 }
 
 static void weigh(void *ctx, const struct plan *plan, struct host_memory *ret) {

@@ -23,9 +23,10 @@ struct host_memory_facts {
     const struct kernels *kernels; /* borrowed; for the memory of their calls */
     size_t data_bytes, program_bytes, opening_bytes;
     int threads;
-    bool checkpoints; /* snapshots are taken */
-    bool device;      /* the arena is the memory of a device, not of the host */
-    bool own;         /* of the plan's rank; false: of the data rank of its stage that needs most */
+    int workers, ahead; /* of the loader: given threads, and batches that are made ahead */
+    bool checkpoints;   /* snapshots are taken */
+    bool device;        /* the arena is the memory of a device, not of the host */
+    bool own;           /* of the plan's rank; false: of the data rank of its stage that needs most */
 };
 
 struct host_memory_facts host_memory_facts_of(const struct engine_config *config, const struct kernels *kernels,

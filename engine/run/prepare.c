@@ -257,7 +257,9 @@ status_t engine_open_loader(struct engine *engine, struct err *e) {
                                     .inputs = inputs,
                                     .first_step = engine_steps_done(engine),
                                     .first_sample = engine_first_sample(engine, engine_steps_done(engine)),
-                                    .steps = t->steps };
+                                    .steps = t->steps,
+                                    .threads = engine->config.workers,
+                                    .ahead = engine->config.prefetch };
     if (engine->kernels->deferred) { /* the device reads a step's batches until the step has been taken */
         config.valid = CONTROL_STEPS * n;
         config.memory = (struct loader_memory){ host_memory_make, host_memory_free, engine->kernels };

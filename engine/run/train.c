@@ -122,7 +122,9 @@ static void report_refusal(struct engine *engine) {
 }
 
 static struct step_waits total_waits(const struct engine *engine) {
-    return (struct step_waits){ .data_ns = engine->loader ? loader_wait_ns(engine->loader) : 0,
+    const struct loader_waits data = engine->loader ? loader_waits(engine->loader) : (struct loader_waits){ 0 };
+    return (struct step_waits){ .data_ns = data.ns,
+                                .data_read_ns = data.read_ns,
                                 .communication_ns = (engine->data_queue ? data_queue_wait_ns(engine->data_queue) : 0) +
                                                     (engine->transfers ? transfers_wait_ns(engine->transfers) : 0) };
 }
@@ -157,7 +159,9 @@ static status_t begin_step(struct engine *engine, struct err *e) {
     TRY(execute(x, engine->train, e));
     const struct step_waits after = total_waits(engine);
     engine->in_flight.waits[step % CONTROL_STEPS] = (struct step_waits){
-        after.data_ns - before.data_ns, after.communication_ns - before.communication_ns
+        .data_ns = after.data_ns - before.data_ns,
+        .data_read_ns = after.data_read_ns - before.data_read_ns,
+        .communication_ns = after.communication_ns - before.communication_ns,
     };
     report_refusal(engine);
     engine->in_flight.begun++;
@@ -341,10 +345,11 @@ static void report(struct engine *engine, const struct step_result *r, struct me
         fill_gang_row(engine, r, gang);
         engine->hooks.metrics(engine->hooks.ctx, engine_steps_done(engine), false, gang->items, gang->n);
     }
-    struct engine_metric items[4];
+    struct engine_metric items[5];
     struct metric_row row = { .items = items };
     metric(&row, "memory_bytes", resident_bytes(engine));
     metric(&row, "data_wait_seconds", (double)r->waits.data_ns * 1e-9);
+    metric(&row, "data_read_seconds", (double)r->waits.data_read_ns * 1e-9);
     metric(&row, "communication_wait_seconds", (double)r->waits.communication_ns * 1e-9);
     metric(&row, "checkpoint_stall_seconds", (double)r->stall_ns * 1e-9);
     engine->hooks.metrics(engine->hooks.ctx, engine_steps_done(engine), true, row.items, row.n);

@@ -1,4 +1,5 @@
 #include "api/codec/message.h"
+#include "api/spec/fields.h"
 #include "api/spec/spec.h"
 #include "base/cleanup.h"
 #include "engine/run/job_model.h"
@@ -14,15 +15,9 @@ enum { SAMPLES_READ = 8, SAMPLE_BYTES_MAX = 64 << 20, FIELD_BYTES = 64 };
 /* ---- which field a sentence is about ---- */
 
 static const ProtobufCMessage *source_of(const Trainyard__V1__DataSpec *data, char ret[FIELD_BYTES]) {
-    for (unsigned i = 0; i < data->base.descriptor->n_fields; i++) {
-        const ProtobufCFieldDescriptor *f = &data->base.descriptor->fields[i];
-        if (!field_is_set(&data->base, f))
-            continue;
-        snprintf(ret, FIELD_BYTES, "data.%s", f->name);
-        return *(ProtobufCMessage *const *)field_value(&data->base, f);
-    }
-    snprintf(ret, FIELD_BYTES, "data");
-    return NULL;
+    const ProtobufCFieldDescriptor *f = spec_member(&data->base);
+    snprintf(ret, FIELD_BYTES, "data%s%s", f ? "." : "", f ? f->name : "");
+    return spec_member_message(&data->base);
 }
 
 /* The longest path of a field that the sentence names. */

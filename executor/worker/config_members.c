@@ -148,6 +148,8 @@ status_t config_data(struct engine_config *c, const Trainyard__V1__DataSpec *dat
     const ProtobufCFieldDescriptor *f = chosen_kind(data ? &data->base : NULL);
     const struct data_kind *kind = f ? data_kind_find(f->name) : NULL;
     const struct filling with = { .paths = p, .roots = roots };
+    c->workers = data && data->_workers_case ? data->workers : 0;
+    c->prefetch = data && data->_prefetch_case ? data->prefetch : 0;
     c->data = (struct data_config){ .kind = kind, .roots = p->copies ? p->copies->roots : roots };
     return kind ? fill(kind->members, kind->n_members, &data->base, f, "data", &with, c->data.settings, e)
                 : no_kind("data", f, e);

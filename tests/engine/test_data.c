@@ -288,7 +288,7 @@ static void a_batch_is_the_same_on_every_rank_and_after_a_resume(void **state) {
     CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T);
     static const int all[] = { 0, 1, 2, 3 }, odd[] = { 3, 1 };
     CLEANUP(loader_closep) struct loader *one = loader_of(s, all, 4, 0, 0);
-    CLEANUP(loader_closep) struct loader *other = loader_of(s, odd, 2, 0, LOADER_RING);
+    CLEANUP(loader_closep) struct loader *other = loader_of(s, odd, 2, 0, LOADER_MAX);
     CLEANUP(loader_closep) struct loader *resumed = loader_of(s, all, 4, 25, 2);
     static int32_t record[STEPS][4][2][MICRO * T];
     for (int step = 0; step < STEPS; step++)
@@ -316,7 +316,7 @@ static void a_batch_is_the_same_on_every_rank_and_after_a_resume(void **state) {
             assert_memory_equal(b.of[BATCH_TOKENS], record[step][k][0], sizeof record[0][0][0]);
         }
     assert_memory_not_equal(record[0][0][0], record[1][0][0], sizeof record[0][0][0]);
-    assert_true(loader_wait_ns(one) >= 0);
+    assert_true(loader_waits(one).ns >= 0);
 }
 
 static void what_is_not_wanted_is_not_made(void **state) {
@@ -362,7 +362,7 @@ static void batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_ca
     int count = 0;
     struct loader_config config = { .source = s,
                                     .seed = 5,
-                                    .threads = LOADER_RING,
+                                    .threads = 2,
                                     .global_batch = GLOBAL,
                                     .micro_batch = MICRO,
                                     .micro_batches = all,
@@ -372,7 +372,7 @@ static void batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_ca
                                     .memory = { counted_make, counted_free, &count } };
     struct loader *l = NULL;
     assert_int_equal(loader_open(&config, &l, &e), ST_OK);
-    assert_int_equal(count, 2 * (LOADER_RING - 1 + KEPT));
+    assert_int_equal(count, 2 * (LOADER_AHEAD + KEPT));
     static int32_t copy[KEPT][MICRO * T];
     const void *newest[KEPT] = { NULL };
     for (int i = 0; i < 4 * STEPS; i++) {

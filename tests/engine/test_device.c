@@ -130,7 +130,7 @@ static void batches_are_uploaded_from_where_the_loader_makes_them(void **state) 
     (void)state;
     for (int one = 0; one < 2; one++) {
         struct trainee *t = one ? trainee_of_one_load() : trainee_of_many();
-        const int ring = LOADER_RING - 1 + CONTROL_STEPS * (one ? 1 : LOADS);
+        const int ring = LOADER_AHEAD + CONTROL_STEPS * (one ? 1 : LOADS);
         const int copies = CONTROL_STEPS * (one ? 1 : CONTROL_STAGED);
         t->config.device = FAKE_DEVICE_DEVICE;
         fake_device_reset(FAKE_DEVICE_CAPTURES);

@@ -385,7 +385,7 @@ static void a_set_that_fits_no_cache_is_decoded_when_it_is_read(void **state) {
     struct loader_config config = { .source = cached, .global_batch = 8, .micro_batch = 8 };
     assert_int_equal(loader_threads(&config), 1); /* cached, and few numbers */
     config.source = s;
-    assert_int_equal(loader_threads(&config), LOADER_RING);
+    assert_int_equal(loader_threads(&config), LOADER_THREADS);
     CLEANUP(freep) float *image = malloc(sizeof *image * SIDE * SIDE * 3);
     int32_t label;
     struct batch to = { .of = { [BATCH_IMAGES] = image, [BATCH_LABELS] = &label } };

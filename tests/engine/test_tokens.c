@@ -239,7 +239,7 @@ static void a_failure_comes_with_its_batch_and_stays(void **state) {
                                         .micro_batches = all,
                                         .n_micro_batches = 1,
                                         .steps = STEPS,
-                                        .threads = i ? LOADER_RING : 1 };
+                                        .threads = i ? LOADER_THREADS : 1 };
         assert_int_equal(loader_open(&config, &l, &e), ST_OK);
         struct loader_batch b;
         for (failed[i] = 0; failed[i] < STEPS && loader_next(l, failed[i], 0, &b, &e) == ST_OK; failed[i]++)

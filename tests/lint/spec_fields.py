@@ -63,8 +63,15 @@ def mapped(field, options):
     return next((other for other in field.containing_type.fields if options.of(other).mapping == field.name), None)
 
 
+def members(message):
+    """Of a choice: the messages of which one is given. Others of its fields are settings of whatever that is."""
+    real = [one for one in message.oneofs if not one.name.startswith("_")]
+    return list(real[0].fields) if len(real) == 1 else []
+
+
 def is_choice(message):
-    return len(message.oneofs) == 1 and len(message.oneofs[0].fields) == len(message.fields) > 1
+    given = members(message)
+    return len(given) > 1 and given[0] is message.fields[0] and all(f.message_type is None for f in message.fields if f not in given)
 
 
 def is_list(field):
@@ -123,7 +130,7 @@ def range_text(field, rule):
     elif field.type == FieldProto.TYPE_BOOL:
         parts = ["true, false"]
     elif field.message_type:
-        parts = [f"`{member.name}`" for member in fields(field.message_type)] if is_choice(field.message_type) else []
+        parts = [f"`{member.name}`" for member in members(field.message_type)] if is_choice(field.message_type) else []
     elif not parts and field.type != FieldProto.TYPE_STRING:
         text = limits(field, rule)
         unit = f" {rule.unit}" if rule.unit and text else ""
@@ -238,8 +245,11 @@ def message_schema(message, options, title):
                  f'"required": {json.dumps(always)}, {ways}"properties": {{\n    ' + ",\n    ".join(lines) + "}"
     if not is_choice(message):
         return "{" + properties + "}"
-    names = [field.name for field in fields(message)]
-    return f'{{"anyOf": [{{"enum": {json.dumps(names)}}}, {{"minProperties": 1, "maxProperties": 1, {properties}}}]}}'
+    names = [field.name for field in members(message)]
+    one = '"minProperties": 1, "maxProperties": 1'
+    if len(names) < len(fields(message)):
+        one = '"oneOf": [' + ", ".join(f'{{"required": [{json.dumps(name)}]}}' for name in names) + "]"
+    return f'{{"anyOf": [{{"enum": {json.dumps(names)}}}, {{{one}, {properties}}}]}}'
 
 
 def messages_of(message, found):

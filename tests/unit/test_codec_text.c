@@ -1,5 +1,6 @@
 /* api/codec/text.h: which text is read, which is refused with which message, and that printed text reads back the same.
  */
+#include "api/codec/message.h"
 #include "api/codec/text.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -266,6 +267,19 @@ static void a_choice_may_be_the_name_of_a_member(void **state) {
     drop(msg);
 }
 
+/* `workers` belongs to whatever data is chosen. */
+static void a_choice_may_have_settings_beside_its_member(void **state) {
+    (void)state;
+    ProtobufCMessage *msg = parse(SPEC, "data: {workers: 3, text: {files: [\"file:///a\"]}}");
+    const Trainyard__V1__DataSpec *data = ((Trainyard__V1__JobSpec *)msg)->data;
+    assert_true(message_is_choice(data->base.descriptor));
+    assert_int_equal(data->workers, 3);
+    assert_int_equal(data->source_case, TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT);
+    drop(msg);
+    assert_refused(SPEC, "data: workers",
+                   "data: expected a mapping or one of: text, tokens, images, idx, reconstruction; found 'workers'");
+}
+
 static const char *advice_of_a_test(const char *name) { return strcmp(name, "lr") == 0 ? "ask the optimizer" : NULL; }
 
 static void advice_is_given_if_no_name_is_similar(void **state) {
@@ -504,6 +518,7 @@ int main(void) {
         cmocka_unit_test(surrogate_pairs_of_json_become_one_character),
         cmocka_unit_test(bad_utf8_of_a_peer_is_printed_as_replacement),
         cmocka_unit_test(a_choice_may_be_the_name_of_a_member),
+        cmocka_unit_test(a_choice_may_have_settings_beside_its_member),
         cmocka_unit_test(advice_is_given_if_no_name_is_similar),
         cmocka_unit_test(an_unknown_name_gets_a_hint),
         cmocka_unit_test(every_refusal_names_the_path_and_the_reason),

@@ -7,7 +7,7 @@ import {extent} from "./columns.js";
 const CHARTS = 24, LEGEND = 8;
 // Of all the metrics, these come first.
 const FIRST = ["loss", "validation_loss", "learning_rate", "grad_norm", "tokens_per_second", "samples_per_second", "mfu", "step_seconds"];
-const RANKS = ["memory_bytes", "data_wait_seconds", "communication_wait_seconds", "checkpoint_stall_seconds"];
+const RANKS = ["memory_bytes", "data_wait_seconds", "data_read_seconds", "communication_wait_seconds", "checkpoint_stall_seconds"];
 const MARKS = ["checkpoint", "restart", "pause"], NEAR = 5; // pixels
 
 function groupOf(name) {

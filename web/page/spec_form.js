@@ -1,7 +1,7 @@
 // A form for a message of the JSON Schema of job specs. It edits a plain object: a field that is left empty is not in
 // the object, and its default is shown as a placeholder.
 import {h, prose} from "./text.js";
-import {resolve, choiceOf} from "./spec_view.js";
+import {resolve, choiceOf, settingsOf} from "./spec_view.js";
 
 // A message with more optional values than this hides them until the user asks.
 const SHOWN = 3, ROWS = 8;
@@ -32,7 +32,7 @@ export class SpecForm {
 
   field(name, node, into, path, required) {
     const choice = choiceOf(node);
-    if (choice) return this.choice(name, choice, into, path);
+    if (choice) return this.choice(name, choice, settingsOf(node), into, path);
     if (node.properties) return this.message(name, node, into, path);
     const id = `field-${this.next++}`, help = node.description ? h("small", {id: `${id}-help`, class: "dim"}, prose(node.description)) : null;
     const input = this.input(name, node, into, {id, "aria-describedby": help ? `${id}-help` : null, "data-path": path});
@@ -89,16 +89,21 @@ export class SpecForm {
     return all.length ? Object.fromEntries(all) : undefined;
   }
 
-  // The members of a choice: one of them is shown.
-  choice(name, members, into, path) {
+  settings(settings, into, path) {
+    return Object.keys(settings).length ? [this.fields({properties: settings}, into, path)] : [];
+  }
+
+  // The members of a choice: one of them is shown, and the settings that all of them have.
+  choice(name, members, settings, into, path) {
     if (typeof into[name] === "string") into[name] = {[into[name]]: {}};
-    const id = `field-${this.next++}`, body = h("div"), chosen = Object.keys(into[name] || {})[0] || "";
+    const id = `field-${this.next++}`, body = h("div"), chosen = Object.keys(into[name] || {}).find((key) => members[key]) || "";
     const show = (member) => {
       const value = into[name]?.[member];
-      body.replaceChildren(...(member && members[member] ? [this.fields(resolve(this.schema, members[member]), value, `${path}.${member}`)] : []));
+      body.replaceChildren(...(member && members[member] ? [this.fields(resolve(this.schema, members[member]), value, `${path}.${member}`), ...this.settings(settings, into[name], path)] : []));
     };
     const select = h("select", {id, "data-path": path, onchange: (e) => {
-      if (e.target.value) into[name] = {[e.target.value]: {}}; else delete into[name];
+      const kept = Object.fromEntries(Object.entries(into[name] || {}).filter(([key]) => settings[key]));
+      if (e.target.value) into[name] = {[e.target.value]: {}, ...kept}; else delete into[name];
       show(e.target.value);
       this.changed();
     }}, h("option", {value: ""}, "not given"), Object.keys(members).map((m) => h("option", {value: m, selected: m === chosen}, m)));
