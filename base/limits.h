@@ -13,6 +13,9 @@
 #define LIMIT_SPEC_DEPTH 16
 /* Lanes that a job gets by default: more would only cost buffers. A layout can have as many data-parallel ranks. */
 #define LIMIT_DEFAULT_LANES 8
+/* Tokens of a language model's default micro-batch, at least: with fewer, reading the weights and adding the gradients
+ * costs more than some percent of a step (./dev bench defaults). */
+#define LIMIT_MICRO_BATCH_TOKENS 2048
 /* Ranks in one gang. A placement row, a rendezvous address and a report stream exist for each. */
 #define LIMIT_WORLD_SIZE 1024
 /* Cores that the ranks of an executor share, and threads of one rank. */

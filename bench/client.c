@@ -52,6 +52,7 @@ Trainyard__V1__JobSpec *bench_spec(const char *text, int ranks, int64_t steps) {
     trainyard__v1__train_spec__init(&train);
     train.steps = steps, train._steps_case = TRAINYARD__V1__TRAIN_SPEC___STEPS_STEPS;
     train.global_batch = 8, train._global_batch_case = TRAINYARD__V1__TRAIN_SPEC___GLOBAL_BATCH_GLOBAL_BATCH;
+    train.lanes = 8, train._lanes_case = TRAINYARD__V1__TRAIN_SPEC___LANES_LANES;
     train.optimizer = &optimizer, train.eval = &eval;
     trainyard__v1__parallel_spec__init(&parallel);
     parallel._data_case = TRAINYARD__V1__PARALLEL_SPEC___DATA_DATA, parallel.data = ranks;

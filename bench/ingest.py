@@ -22,7 +22,7 @@ def spec(text):
         "name": "flood",
         "model": {"gpt": {"layers": 1, "heads": 1, "width": 8, "context": 8}},
         "data": {"text": {"files": [f"file://{text}"]}},
-        "train": {"steps": STEPS, "global_batch": 8, "optimizer": {"adamw": {}}},
+        "train": {"steps": STEPS, "global_batch": 8, "lanes": RANKS, "optimizer": {"adamw": {}}},
         "parallel": {"data": RANKS},
         "retry": {"max_restarts": 0},
     }

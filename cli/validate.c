@@ -23,6 +23,9 @@ struct validate_args {
     bool offline, wait_for_hosts;
 };
 
+/* Part of a step. */
+static const double NOTABLE_BUBBLE = 0.03;
+
 static const ProtobufCServiceDescriptor *const jobs = &trainyard__v1__job_service__descriptor;
 
 static const char *ending(int64_t n, const char *many) { return n == 1 ? "" : many; }
@@ -59,6 +62,8 @@ static void print_plan(const Trainyard__V1__Plan *plan) {
     else if (plan->memory_bytes && plan->largest_micro_batch)
         printf("; micro_batch %d fits into %s and is the largest for global_batch %d in %d lane%s",
                plan->largest_micro_batch, limit, plan->global_batch, plan->lanes, ending(plan->lanes, "s"));
+    if (plan->bubble > NOTABLE_BUBBLE)
+        printf("; the pipeline's stages wait %.0f %% of a step, less with a smaller micro_batch", 100 * plan->bubble);
     if (*plan->note)
         printf(" (%s)", plan->note);
     putchar('\n');

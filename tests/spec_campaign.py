@@ -167,10 +167,14 @@ def divisors(n, of=(1, 2, 4, 8)):
 
 
 def micro_batches(spec):
-    """Of a step, by the default of docs/spec.md where the spec leaves micro_batch out."""
-    batch = spec["train"]["global_batch"]
-    given = get(spec, "train.micro_batch")
-    return batch // given if given else max(divisors(batch))
+    """Of a step, by the default of docs/spec.md where the spec leaves micro_batch out: 2,048 tokens, or the images of
+    the model's row. The drawn batches are smaller, except for a ViT's and an unrolled network's."""
+    batch, given = spec["train"]["global_batch"], get(spec, "train.micro_batch")
+    if given:
+        return batch // given
+    least = {"vit": 8, "unrolled": 1}.get(family(spec), batch)
+    cut = max(n for n in divisors(batch) if n == 1 or batch // n >= least)
+    return max(cut, get(spec, "train.lanes") or 1)
 
 
 def lanes(spec):
@@ -190,8 +194,10 @@ def minimal_data(kind):
 
 
 def minimal(draw, kind, data):
+    """With a cut into up to eight micro-batches, so that there are layouts; the default would leave these batches whole."""
+    batch = draw.choice([8, 12, 16, 24])
     return {"name": "drawn", "model": {kind: dict(MODELS[kind])}, "data": minimal_data(data),
-            "train": {"steps": STEPS, "global_batch": draw.choice([8, 12, 16, 24])}}
+            "train": {"steps": STEPS, "global_batch": batch, "micro_batch": batch // max(divisors(batch))}}
 
 
 def complete(spec, draw):
@@ -217,7 +223,7 @@ def complete(spec, draw):
     if str(get(spec, "data.text.tokenizer") or "").startswith("file:"):
         model.pop("vocabulary", None)
     if train.get("lanes") and micro_batches(spec) % train["lanes"]:
-        train["lanes"] = lanes({"train": {k: v for k, v in train.items() if k != "lanes"}})
+        train["lanes"] = max(divisors(micro_batches(spec)))
     if "init_from" in train and not may_start_from_weights(spec):
         del train["init_from"]
     return spec
@@ -247,6 +253,8 @@ def draw_spec(draw, field=None, number=None):
     kind = draw.choice(kinds)
     data = part[1] if part[0] == "data" else "text" if field == "train.init_from" else draw.choice(SOURCES[kind])
     spec = minimal(draw, kind, data)
+    if field != "train.micro_batch" and draw.random() < 1 / 4:
+        del spec["train"]["micro_batch"]
     chosen = [f"model.{kind}", f"data.{data}"]
     for name, members in (("optimizer", OPTIMIZERS), ("learning_rate_schedule", SCHEDULES)):
         one = member[1] if member[0] == name else draw.choice(members + [None])

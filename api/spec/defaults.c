@@ -97,23 +97,42 @@ static void compute_text(Trainyard__V1__TextData *t) {
     }
 }
 
-/* The largest power of two, at most LIMIT_DEFAULT_LANES, that divides n; n > 0. */
-static int32_t largest_power_of_two_dividing(int32_t n) {
+/* Samples that a default micro-batch has at least. With fewer rows, a matrix product waits for its weights. */
+static int32_t min_micro_batch(const Trainyard__V1__ModelSpec *model) {
+    const ProtobufCMessage *member = model ? spec_member_message(&model->base) : NULL;
+    if (!member)
+        return 1;
+    const int32_t *context = spec_value(member, "context");
+    if (context && *context > 0)
+        return (LIMIT_MICRO_BATCH_TOKENS - 1) / *context + 1;
+    const int32_t min = spec_member_rule(&model->base)->min_micro_batch;
+    return min > 0 ? min : 1;
+}
+
+/* The largest power of two, at most LIMIT_DEFAULT_LANES, that cuts n samples into equal parts of at least `min`, or 1;
+ * n > 0. */
+static int32_t largest_cut(int32_t n, int32_t min) {
     int32_t power = 1;
-    while (power < LIMIT_DEFAULT_LANES && n % (power * 2) == 0)
+    while (power < LIMIT_DEFAULT_LANES && n % (power * 2) == 0 && n / (power * 2) >= min)
         power *= 2;
     return power;
 }
 
+/* As many as the model's minimum allows, and one for each lane that the spec asks for. */
+static int32_t micro_batches(const Trainyard__V1__ModelSpec *model, const Trainyard__V1__TrainSpec *t) {
+    const int32_t cut = largest_cut(t->global_batch, min_micro_batch(model));
+    const bool lanes = t->_lanes_case && t->lanes > cut && t->global_batch % t->lanes == 0;
+    return lanes ? t->lanes : cut;
+}
+
 /* With `auto` the plan decides: lanes follow from the micro_batch that it chooses. */
-static void compute_batches(Trainyard__V1__TrainSpec *t) {
+static void compute_batches(const Trainyard__V1__ModelSpec *model, Trainyard__V1__TrainSpec *t) {
     if (t->global_batch <= 0)
         return;
     if (!t->micro_batch_auto)
-        COMPUTE(t, TRAIN_SPEC, micro_batch, MICRO_BATCH,
-                t->global_batch / largest_power_of_two_dividing(t->global_batch));
+        COMPUTE(t, TRAIN_SPEC, micro_batch, MICRO_BATCH, t->global_batch / micro_batches(model, t));
     if (t->_micro_batch_case && t->micro_batch > 0 && t->global_batch % t->micro_batch == 0)
-        COMPUTE(t, TRAIN_SPEC, lanes, LANES, largest_power_of_two_dividing(t->global_batch / t->micro_batch));
+        COMPUTE(t, TRAIN_SPEC, lanes, LANES, largest_cut(t->global_batch / t->micro_batch, 1));
 }
 
 /* SGD's recipes, such as ResNet's, do not clip. */
@@ -148,7 +167,7 @@ status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e) {
         compute_model(spec->model);
     if (spec->data && spec->data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT)
         compute_text(spec->data->text);
-    compute_batches(t);
+    compute_batches(spec->model, t);
     COMPUTE(t, TRAIN_SPEC, clip_norm, CLIP_NORM, default_clip_norm(t->optimizer));
     if (s->kind_case == TRAINYARD__V1__SCHEDULE_SPEC__KIND_WSD)
         COMPUTE(s->wsd, WSD_SCHEDULE, decay_steps, DECAY_STEPS, tenth_after(s->wsd->warmup_steps, t->steps));

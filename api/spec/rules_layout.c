@@ -75,11 +75,34 @@ static bool check_data(const Trainyard__V1__ParallelSpec *l, struct spec_problem
     return good;
 }
 
+/* Interleaved stages take turns with as many micro-batches as there are stages. */
+static void check_interleaved(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
+    const Trainyard__V1__ParallelSpec *l = spec->parallel;
+    const Trainyard__V1__TrainSpec *t = spec->train;
+    const int32_t own = t->global_batch / l->data, batches = own / t->micro_batch;
+    const bool interleaved = l->pipeline > 1 && l->virtual_stages > 1 &&
+                             strcmp(l->pipeline_schedule, "interleaved") == 0;
+    if (!interleaved || batches % l->pipeline == 0)
+        return;
+    if (own % l->pipeline != 0)
+        problem_add(p,
+                    "parallel.pipeline_schedule: interleaved needs a multiple of %d micro-batches, and a data rank has "
+                    "%d samples a step; give global_batch a multiple of %d",
+                    l->pipeline, own, l->pipeline * l->data);
+    else
+        problem_add(p,
+                    "parallel.pipeline_schedule: interleaved needs a multiple of %d micro-batches, and a data rank has "
+                    "%d; set train.micro_batch to %d",
+                    l->pipeline, batches, divisor_up_to(own / l->pipeline, t->micro_batch));
+}
+
 void rules_layout(const Trainyard__V1__JobSpec *spec, bool lanes_known, struct spec_problems *p) {
     const Trainyard__V1__ParallelSpec *l = spec->parallel;
     const bool data = check_data(l, p), pipeline = rules_field_good(&l->base, "pipeline");
     if (data && lanes_known && spec->train->lanes % l->data != 0)
         refuse_data(spec->train, l->data, spec->train->lanes, p);
+    else if (data && pipeline && lanes_known && rules_field_good(&l->base, "virtual_stages"))
+        check_interleaved(spec, p);
     check_pipeline(l, p);
     if (data && pipeline && l->data * l->pipeline > LIMIT_WORLD_SIZE)
         problem_add(p, "parallel: data %d x pipeline %d are more than %d ranks", l->data, l->pipeline,

@@ -27,6 +27,11 @@ bool spec_changes_add(struct spec_changes *c, const char *change);
 MUST_CHECK status_t spec_read(const char *file, const struct spec_changes *changes, Trainyard__V1__JobSpec **ret,
                               struct err *e);
 
+/* The same for a job that resumes from a checkpoint's folder: where the spec leaves the cut into micro-batches open, the
+ * checkpoint's goes on, as far as it divides the batch. resume may be NULL. */
+MUST_CHECK status_t spec_read_resumed(const char *file, const struct spec_changes *changes, const char *resume,
+                                      Trainyard__V1__JobSpec **ret, struct err *e);
+
 /* The threads of each of n ranks on this machine, which has no others: its cores divided by the ranks, and no more than
  * resources.cores. */
 int spec_threads(const Trainyard__V1__JobSpec *spec, int ranks);

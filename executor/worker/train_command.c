@@ -230,7 +230,7 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
 static int train(const char *file, struct arguments *args) {
     CLEANUP(spec_freep) Trainyard__V1__JobSpec *spec = NULL;
     struct err e;
-    if (spec_read(file, &args->changes, &spec, &e) != ST_OK) {
+    if (spec_read_resumed(file, &args->changes, args->resume, &spec, &e) != ST_OK) {
         fprintf(stderr, "trainyard-train: %s\n", e.msg);
         return EXIT_USAGE;
     }

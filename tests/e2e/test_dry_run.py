@@ -30,6 +30,11 @@ def test_a_model_gets_its_plan_its_start_and_its_spec_and_no_job(shared_service,
     assert newest(shared_service) == before
 
 
+def test_a_pipeline_that_waits_is_reported(tiny, dry):
+    assert "the pipeline's stages wait " in dry(tiny(steps=3, parallel__pipeline=2)).stdout
+    assert "stages wait" not in dry(tiny(steps=3, data=2)).stdout
+
+
 def test_what_would_happen_follows_from_the_slots(shared_service, dry):
     slots = next(s["slots"] for s in shared_service.json("status")["slots"] if s["kind"] == "cpu")
     wide = {**PROGRAM, "parallel": {"data": slots + 1}}

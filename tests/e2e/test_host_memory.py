@@ -38,7 +38,7 @@ def large(**train):
     """A snapshot of 150 MiB: what is not planned would be seen."""
     spec = campaign.minimal(random.Random(1), "gpt", "text")
     spec["model"]["gpt"] = {"layers": 4, "heads": 4, "width": 512, "context": 32}
-    spec["train"].update(steps=2, global_batch=4, **train)
+    spec["train"].update(steps=2, global_batch=4, micro_batch=1, **train)
     spec["checkpoint"] = {"every": 1}
     return spec
 

@@ -114,7 +114,7 @@ def spec(tmp_path):
     (tmp_path / "text").write_text("the yard runs trains at night. " * 200)
     return {"name": "bag", "model": {"bag": {"width": 16, "context": 8}},
             "data": {"text": {"files": [f"file://{tmp_path}/text"]}},
-            "train": {"steps": 30, "global_batch": 8, "optimizer": {"adamw": {"lr": 0.01}}}}
+            "train": {"steps": 30, "global_batch": 8, "lanes": 2, "optimizer": {"adamw": {"lr": 0.01}}}}
 
 
 def train(program, spec, folder, layouts):

@@ -1,6 +1,7 @@
 """trainyard-train, without a service: what its steps look like to a program."""
 
 import json
+import re
 import resource
 import subprocess
 
@@ -53,6 +54,20 @@ def test_auto_that_fails_by_its_checkpoint_is_no_wrong_spec(tiny, tmp_path):
     assert code(spec) == 2, "auto needs memory_bytes"
     spec["resources"] = {"memory_bytes": 1 << 30}
     assert code(spec, "--resume", tmp_path / "gone") == 1
+
+
+def test_a_run_that_resumes_keeps_the_cut_of_its_checkpoint_where_the_spec_leaves_it_open(tiny, tmp_path):
+    """As after an update to a release with another default."""
+    def weights(spec, *arguments):
+        done = subprocess.run([BIN / "trainyard-train", "-", "--threads", "1", *arguments], input=json.dumps(spec), text=True,
+                              capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"step-4 \(weights_sha256 ([0-9a-f]{64})\)", done.stderr)[-1]
+    written = tiny(steps=4, every=2)
+    whole = weights(written, "--checkpoints", tmp_path / "whole")
+    left_out = {**written, "train": {k: v for k, v in written["train"].items() if k not in ("micro_batch", "lanes")}}
+    assert weights(left_out, "--checkpoints", tmp_path / "default") != whole, "the default cuts as the spec does"
+    assert weights(left_out, "--checkpoints", tmp_path / "resumed", "--resume", tmp_path / "whole/step-2") == whole
 
 
 def test_ranks_that_cannot_meet_have_failed_and_no_status_of_their_own(tiny):

@@ -45,6 +45,8 @@ class Options:
     def of(self, field):
         rule = self.options.FromString(field.GetOptions().SerializeToString()).Extensions[self.extension]
         rule.computed = re.sub(r"\bLIMIT_\w+", limit, rule.computed)
+        if rule.min_micro_batch:
+            rule.help += f"; a default micro-batch has at least {rule.min_micro_batch} samples"
         return rule
 
 

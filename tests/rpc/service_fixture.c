@@ -126,9 +126,10 @@ Trainyard__V1__JobSpec *service_spec(int ranks, int max_restarts) {
     schedule.kind_case = TRAINYARD__V1__SCHEDULE_SPEC__KIND_CONSTANT;
     schedule.constant = &constant;
     train.steps = 10;
-    train.global_batch = 8;
+    train.global_batch = train.lanes = 8;
     train._steps_case = TRAINYARD__V1__TRAIN_SPEC___STEPS_STEPS;
     train._global_batch_case = TRAINYARD__V1__TRAIN_SPEC___GLOBAL_BATCH_GLOBAL_BATCH;
+    train._lanes_case = ranks > 1 ? TRAINYARD__V1__TRAIN_SPEC___LANES_LANES : 0;
     train.optimizer = &optimizer;
     train.learning_rate_schedule = &schedule;
     parallel._data_case = TRAINYARD__V1__PARALLEL_SPEC___DATA_DATA;

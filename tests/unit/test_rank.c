@@ -28,7 +28,8 @@ static Trainyard__V1__JobSpec *spec_of_two(const char *file) {
     snprintf(
         text, sizeof text,
         "{name: t, model: {gpt: {layers: 1, heads: 1, width: 16, context: 8}}, data: {text: {files: ['file://%s']}},"
-        " train: {steps: 1, global_batch: 2, optimizer: {adamw: {}}}, parallel: {data: 2}, checkpoint: {every: 0}}",
+        " train: {steps: 1, global_batch: 2, lanes: 2, optimizer: {adamw: {}}}, parallel: {data: 2}, checkpoint: "
+        "{every: 0}}",
         file);
     assert_int_equal(codec_parse(&trainyard__v1__job_spec__descriptor, text, strlen(text), NULL, &spec, NULL), ST_OK);
     return (Trainyard__V1__JobSpec *)spec;

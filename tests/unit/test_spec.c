@@ -79,10 +79,10 @@ static void the_smallest_spec_gets_every_default(void **state) {
         "{\"name\":\"a\",\"model\":{\"gpt\":{\"layers\":1,\"heads\":1,\"width\":8,\"context\":4,\"dropout\":0}},"
         "\"data\":{\"text\":{\"files\":[\"file:///x\"],\"tokenizer\":\"char\",\"validation_fraction\":0.1,"
         "\"validation\":[],\"format\":\"text\",\"separator\":\"\"}},"
-        "\"train\":{\"steps\":\"1\",\"global_batch\":12,\"micro_batch\":3,\"optimizer\":{\"adamw\":{\"lr\":0.0003,"
+        "\"train\":{\"steps\":\"1\",\"global_batch\":12,\"micro_batch\":12,\"optimizer\":{\"adamw\":{\"lr\":0.0003,"
         "\"beta1\":0.9,\"beta2\":0.95,\"eps\":1e-08,\"weight_decay\":0.1}},\"learning_rate_schedule\":{\"constant\":"
         "{\"warmup_steps\":\"0\"}},\"clip_norm\":1,\"precision\":\"fp32\",\"seed\":\"0\",\"numerics\":\"reproducible\","
-        "\"lanes\":4,\"reduce\":\"step\",\"eval\":{\"every\":\"0\"},"
+        "\"lanes\":1,\"reduce\":\"step\",\"eval\":{\"every\":\"0\"},"
         "\"micro_batch_auto\":false,\"recompute\":\"none\",\"init_from\":\"\",\"clip_value\":0,"
         "\"learning_rate_scaling\":\"none\",\"max_not_finite\":3},\"parallel\":{\"data\":1,"
         "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\",\"virtual_stages\":1},\"checkpoint\":{\"every\":"
@@ -105,27 +105,6 @@ static void a_resolved_spec_resolves_to_itself(void **state) {
     free(b);
     spec_free(once);
     spec_free(twice);
-}
-
-static void lanes_follow_the_batches_and_never_the_layout(void **state) {
-    (void)state;
-    static const struct {
-        int batch, micro, lanes;
-    } table[] = { { 1, 1, 1 }, { 2, 1, 2 },  { 6, 3, 2 },  { 7, 7, 1 },
-                  { 8, 1, 8 }, { 16, 2, 8 }, { 64, 8, 8 }, { 12, 3, 4 } };
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
-        for (int data = 1; data <= table[i].lanes; data *= 2) {
-            Trainyard__V1__JobSpec *given = parse(smallest), *spec = NULL;
-            char text[16];
-            snprintf(text, sizeof text, "%d", data);
-            given->train->global_batch = table[i].batch;
-            assert_int_equal(codec_set_path(&given->base, "parallel.data", text, NULL, NULL), ST_OK);
-            assert_int_equal(spec_resolve(given, &spec, NULL, NULL), ST_OK);
-            assert_int_equal(spec->train->micro_batch, table[i].micro);
-            assert_int_equal(spec->train->lanes, table[i].lanes);
-            spec_free(given);
-            spec_free(spec);
-        }
 }
 
 /* Applies one `set` line; true when that is already refused, with the sentence in e. */
@@ -632,7 +611,6 @@ int main(void) {
         cmocka_unit_test(the_smallest_spec_gets_every_default),
         cmocka_unit_test(sgd_does_not_clip_by_default),
         cmocka_unit_test(a_resolved_spec_resolves_to_itself),
-        cmocka_unit_test(lanes_follow_the_batches_and_never_the_layout),
         cmocka_unit_test(each_wrong_spec_gets_its_one_exact_sentence),
         cmocka_unit_test(all_problems_are_reported_at_once),
         cmocka_unit_test(a_field_of_a_newer_version_is_refused),
