@@ -262,6 +262,9 @@ static status_t run(struct bench *b, const char *precision, int threads, int ste
     print("step", ms, steps);
     if (b->context)
         print("bound", bound_ms, steps);
+    char numerics[KERNELS_NUMERICS_ID_BYTES];
+    kernels_numerics_id(b->kernels, numerics, sizeof numerics);
+    printf(",\"numerics\":\"%s\"", numerics);
     printf(",\"samples_per_second\":%.1f,\"parts_ms\":{", samples / ms[steps / 2] * 1e3);
     for (int i = 0; i < p.n; i++)
         printf("%s\"%s\":%.2f", i ? "," : "", p.name[i], p.ms[i]);

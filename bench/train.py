@@ -15,17 +15,19 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
 
-from report import BIN, ROOT, report
+from report import BIN, ROOT, machine, report
 
 CPU_CLOCK = os.environ.get("TRAINYARD_BENCH_CLOCK") == "cpu"
 THREADS = 1 if CPU_CLOCK else 2
 GANG_ROUNDS = 5
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "8589934592",
                "MALLOC_TOP_PAD_": "268435456"}
+OVERRIDE = BIN / "bench_mkl_intel.so"
 SPEC = """
 name: bench
 model: {{gpt: {{layers: 6, heads: 6, width: 384, context: 256}}}}
@@ -36,12 +38,42 @@ train:
 """
 
 
+numerics = set()  # what computed our steps
+
+
 def run_json(command, extra=None):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
     done = subprocess.run(command, env=environment | (extra or {}), capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def peer_environments():
+    """With the override of bench/peer/mkl_intel.c, MKL chooses its kernels as on Intel's processors. On another maker's the
+    peer also runs without it, since either can be the faster one."""
+    overridden = KEEP_MEMORY | {"LD_PRELOAD": str(OVERRIDE)}
+    return [overridden] if "GenuineIntel" in pathlib.Path("/proc/cpuinfo").read_text() else [overridden, KEEP_MEMORY]
+
+
+def peer_facts():
+    """Sentences: what computes PyTorch's products, and whether the override of MKL's check is in effect."""
+    python = os.environ.get("TRAINYARD_TORCH")
+    if not python:
+        return []
+    verbose = {"MKL_VERBOSE": "1", "ONEDNN_VERBOSE": "1", "DNNL_VERBOSE": "1"}
+    done = subprocess.run([python, ROOT / "bench" / "peer" / "train_pytorch.py", "facts"], capture_output=True, text=True,
+                          env=os.environ | peer_environments()[0] | verbose)
+    facts = json.loads(next(line[6:] for line in done.stdout.splitlines() if line.startswith("FACTS ")))
+    mkl = next((line for line in done.stdout.splitlines() if line.startswith("MKL_VERBOSE") and "build" in line), "none")
+    calls = facts["mkl_override_calls"]
+    onednn = [line.split("info,", 1)[1] for line in done.stdout.splitlines()
+              if re.match(r"(dnnl|onednn)_verbose,(v1,)?info,(oneDNN v|cpu,isa)", line)]
+    return [f"PyTorch {facts['torch']}, its own kernels: {facts['capability']}",
+            f"PyTorch's BLAS: {mkl.removeprefix('MKL_VERBOSE ')}",
+            f"PyTorch's oneDNN: {'; '.join(onednn) or 'none'}",
+            "MKL's check of the processor's maker: " + (f"overridden, asked {calls} times" if calls else
+                                                        "the override is not in effect" if calls == 0 else "not overridden")]
 
 
 def peer(model, precision, steps):
@@ -51,8 +83,8 @@ def peer(model, precision, steps):
     clock = ["cpu"] if CPU_CLOCK else []
     kinds = [(precision, "eager"), (precision, "compiled")] + [("autocast", "eager")] * (precision == "bf16")
     script = ROOT / "bench" / "peer" / "train_pytorch.py"
-    runs = [run_json([python, script, model, kind, str(THREADS), str(steps), mode, *clock], KEEP_MEMORY)[0]
-            for kind, mode in kinds]
+    runs = [run_json([python, script, model, kind, str(THREADS), str(steps), mode, *clock], environment)[0]
+            for environment in peer_environments() for kind, mode in kinds]
     best = min(runs, key=lambda r: r["step_fastest_ms"])
     return best["step_fastest_ms"], f"{best['mode']} {best['precision']}"
 
@@ -62,6 +94,7 @@ def single(model, precision, steps):
     ours = run_json([BIN / "bench_train", model, precision, str(THREADS), str(steps), *clock])[0]
     torch_ms, mode = peer(model, precision, steps)
     fastest, bound = ours["step_fastest_ms"], ours.get("bound_fastest_ms")
+    numerics.add(ours["numerics"])
     return {"what": f"{model} {precision}", "threads": THREADS, "median ms": ours["step_ms"], "fastest ms": fastest,
             "tokens or images/s": ours["samples"] / fastest * 1e3, "bound ms": bound,
             "bound / ours": bound / fastest if bound else None, "PyTorch ms": torch_ms, "PyTorch mode": mode,
@@ -88,7 +121,12 @@ def main():
     steps = int(sys.argv[1]) if len(sys.argv) > 1 else 10
     models = [m for m in sys.argv[2:] if m != "ranks"] if sys.argv[2:] else ["char", "gpt2", "llama", "resnet18"]
     rows = [single(model, precision, steps) for model in models for precision in ("fp32", "bf16")]
-    notes = ["PyTorch's memory settings: " + " ".join(f"{k}={v}" for k, v in KEEP_MEMORY.items())]
+    notes = [f"processor: {machine()['cpu']}", *(f"Trainyard's numerics: {id}" for id in sorted(numerics)), *peer_facts(),
+             "PyTorch's memory settings: " + " ".join(f"{k}={v}" for k, v in KEEP_MEMORY.items())]
+    ratios = {row["what"]: row["PyTorch / ours"] for row in rows if row["PyTorch / ours"]}
+    if ratios:
+        lowest = min(ratios, key=ratios.get)
+        notes.append(f"lowest ratio PyTorch / ours: {ratios[lowest]:.3f} ({lowest})")
     if not CPU_CLOCK:
         ones, twos = gangs(steps)
         one, two = min(ones), min(twos)

@@ -1,6 +1,7 @@
 """The peer of bench_train: the same model, batch, optimizer and clipping in PyTorch on the CPU, random tokens.
 
     python bench/peer/train_pytorch.py char|gpt2|llama|resnet18 fp32|bf16|autocast THREADS STEPS eager|compiled [cpu]
+    python bench/peer/train_pytorch.py facts
 
 bf16: bf16 weights, gradients and activations, and an fp32 master of each weight that AdamW steps, as the engine has it;
 autocast: fp32 weights and torch.autocast, the usual way. Prints one JSON object. AdamW runs fused, attention is
@@ -8,6 +9,7 @@ scaled_dot_product_attention, GELU the tanh form, norms the fused ones. Run by b
 its memory (MALLOC_* variables): stock settings are up to three times slower.
 """
 import contextlib
+import ctypes
 import json
 import sys
 import time
@@ -153,7 +155,20 @@ class Masters:
             torch._foreach_copy_(self.weights, self.masters)
 
 
+def facts():
+    """What computes the products: with MKL_VERBOSE=1 and ONEDNN_VERBOSE=1 the libraries print their kernels' kind."""
+    for dtype in (torch.float32, torch.bfloat16):
+        a = torch.ones(256, 256, dtype=dtype)
+        torch.mm(a, a)
+    override = getattr(ctypes.CDLL(None), "bench_mkl_intel_calls", None)
+    print("FACTS " + json.dumps({"torch": torch.__version__, "capability": torch.backends.cpu.get_cpu_capability(),
+                                 "mkl": torch.backends.mkl.is_available(),
+                                 "mkl_override_calls": override() if override else None}))
+
+
 def main():
+    if sys.argv[1:] == ["facts"]:
+        return facts()
     name, precision, threads, steps, mode = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     clock = time.process_time if sys.argv[6:] == ["cpu"] else time.perf_counter
     torch.set_num_threads(threads)
