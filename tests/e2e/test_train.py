@@ -35,6 +35,7 @@ def test_each_step_tells_what_rank_0_has_waited_for_and_the_memory_that_its_plan
         assert [step["step"] for step in steps] == [1, 2, 3]
         assert {step["arena_bytes"] for step in steps} == {int(planned["bytes"])}
         assert all(0 <= step["data_wait_seconds"] < step["step_seconds"] for step in steps)
+        assert all(0 <= step["data_read_seconds"] <= step["data_wait_seconds"] for step in steps)
         assert all((step["communication_wait_seconds"] > 0) == (stages == 2) for step in steps)
         assert all(step["memory_bytes"] > step["arena_bytes"] and step["checkpoint_stall_seconds"] == 0 for step in steps)
 
@@ -76,3 +77,24 @@ def test_ranks_that_cannot_meet_have_failed_and_no_status_of_their_own(tiny):
                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)))
     assert done.returncode == 1, done.stderr
     assert "open files, but this host allows a process 64: raise LimitNOFILE" in done.stderr
+
+
+def test_workers_and_prefetch_change_the_planned_memory_and_no_bits(tiny):
+    def output(loader, *arguments):
+        spec = tiny(steps=5)
+        spec["data"] |= loader
+        done = subprocess.run([BIN / "trainyard-train", *arguments, "--json", "--threads", "1"], input=json.dumps(spec),
+                              text=True, capture_output=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def batches(loader):
+        [planned, *_] = json.loads(output(loader, "plan", "-", "--device", "cpu"))["memory"]
+        return {family["name"]: int(family["bytes"]) for family in planned["host"]}["batches"]
+    one = batches({"prefetch": 13}) - batches({"prefetch": 12})
+    assert one > 0
+    assert batches({}) == batches({"prefetch": 3}) == batches({"workers": 2})
+    assert batches({"workers": 13}) == batches({"prefetch": 13}) == batches({}) + 10 * one
+    losses = {tuple(json.loads(line)["loss"] for line in output(loader, "-").splitlines())
+              for loader in ({}, {"workers": 1, "prefetch": 1}, {"workers": 9}, {"workers": 2, "prefetch": 64})}
+    assert len(losses) == 1

@@ -360,9 +360,14 @@ static void batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_ca
     CLEANUP(source_closep) struct source *s = source_of(alphabet(), 0.1, T);
     static const int all[] = { 0, 1, 2, 3 };
     int count = 0;
+    assert_int_equal(loader_ahead(0, 0), LOADER_AHEAD);
+    assert_int_equal(loader_ahead(1, 0), LOADER_AHEAD);
+    assert_int_equal(loader_ahead(9, 0), 9); /* none of the threads has nothing to do */
+    assert_int_equal(loader_ahead(9, 5), 5);
     struct loader_config config = { .source = s,
                                     .seed = 5,
-                                    .threads = 2,
+                                    .threads = 6,
+                                    .ahead = 5,
                                     .global_batch = GLOBAL,
                                     .micro_batch = MICRO,
                                     .micro_batches = all,
@@ -372,7 +377,7 @@ static void batches_stay_while_as_many_are_taken_as_are_kept_in_memory_of_the_ca
                                     .memory = { counted_make, counted_free, &count } };
     struct loader *l = NULL;
     assert_int_equal(loader_open(&config, &l, &e), ST_OK);
-    assert_int_equal(count, 2 * (LOADER_AHEAD + KEPT));
+    assert_int_equal(count, 2 * (5 + KEPT));
     static int32_t copy[KEPT][MICRO * T];
     const void *newest[KEPT] = { NULL };
     for (int i = 0; i < 4 * STEPS; i++) {
