@@ -2,12 +2,14 @@
  *
  * The path is followed from message to message; missing messages on the way are created. At the last field, a text
  * value is taken as it is. Every other value is parsed as YAML into a scratch message, and the field is then moved to
- * the message, so that a bad value changes nothing. Below a map, the rest of the path is the key of one entry. */
+ * the message, so that a bad value changes nothing. Below a map of texts, the rest of the path is the key of one entry.
+ * Below a map of messages, the next part is the key, and the rest is a path in that message. */
 #include "api/codec/field_option.h"
 #include "api/codec/message.h"
 #include "api/codec/parse.h"
 #include "api/codec/scalar.h"
 #include "api/codec/text.h"
+#include "base/alloc.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +130,37 @@ static status_t enter(ProtobufCMessage **msg, const ProtobufCFieldDescriptor *f,
     return ST_OK;
 }
 
+/* sources.web.weight=0.5: *path is behind the name of the map, and then behind the key. */
+static status_t enter_map(ProtobufCMessage **msg, const ProtobufCFieldDescriptor *f, const char **path,
+                          struct field_path *p, struct err *e) {
+    const ProtobufCFieldDescriptor *key = &((const ProtobufCMessageDescriptor *)f->descriptor)->fields[0],
+                                   *value = key + 1;
+    char name[MAP_KEY_BYTES + 1];
+    const size_t n = strcspn(*path, ".");
+    (void)path_push(p, f->name, strlen(f->name));
+    if (n == 0 || n > MAP_KEY_BYTES || (*path)[n] == '\0')
+        return path_err(p, e, "name an entry, with at most %d bytes, and a field of it", MAP_KEY_BYTES);
+    memcpy(name, *path, n);
+    name[n] = '\0';
+    (void)path_push(p, name, n);
+    ProtobufCMessage *entry = map_find(*msg, f, name);
+    if (!entry) {
+        entry = message_new(f->descriptor);
+        *(char **)field_value(entry, key) = alloc_copy_text(name);
+        *(ProtobufCMessage **)field_append(*msg, f, 1) = entry;
+    }
+    if (!field_is_set(entry, value))
+        *(ProtobufCMessage **)field_value(entry, value) = message_new(value->descriptor);
+    *msg = *(ProtobufCMessage **)field_value(entry, value);
+    *path += n + 1;
+    return ST_OK;
+}
+
+static bool has_messages(const ProtobufCFieldDescriptor *map) {
+    const ProtobufCFieldDescriptor *entry = ((const ProtobufCMessageDescriptor *)map->descriptor)->fields;
+    return entry[0].type == PROTOBUF_C_TYPE_STRING && entry[1].type == PROTOBUF_C_TYPE_MESSAGE;
+}
+
 static status_t set_last(ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *value,
                          struct field_path *p, struct err *e) {
     if (*value == '\0') {
@@ -159,8 +192,11 @@ status_t codec_set_path(ProtobufCMessage *msg, const char *path, const char *val
         if (path[n] == '\0')
             return set_last(msg, f, value, &p, e);
         path += n + 1;
-        if (field_is_map(f))
+        if (!field_is_map(f))
+            TRY(enter(&msg, f, &p, e));
+        else if (has_messages(f))
+            TRY(enter_map(&msg, f, &path, &p, e));
+        else
             return set_map_entry(msg, f, path, value, &p, e);
-        TRY(enter(&msg, f, &p, e));
     }
 }

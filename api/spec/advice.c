@@ -81,7 +81,7 @@ static const struct row {
     { "checkpoints are checkpoint.every (steps), checkpoint.keep_last and checkpoint.directory",
       { "save_every", "save_steps", "save_interval", "checkpoint_every", "checkpoint_interval", "save_total_limit",
         "output_dir", "out_dir", "checkpoint_dir", "save_dir", "save_strategy" } },
-    { "the data are data.text.files, data.tokens, data.images, data.idx or data.reconstruction",
+    { "the data are data.text.files, data.tokens, data.images, data.idx, data.reconstruction or data.mixture",
       { "dataset", "datasets", "train_data", "data_path", "data_dir", "dataset_path", "train_file", "dataset_name",
         "files" } },
     { "weights to start from are train.init_from; a job resumes from its own checkpoints automatically",

@@ -2,6 +2,7 @@
 #include "api/spec/data_uri.h"
 
 #include "api/codec/message.h"
+#include "api/spec/data_sources.h"
 #include "api/spec/fields.h"
 #include "api/spec/spec.h"
 #include "base/alloc.h"
@@ -193,11 +194,8 @@ static void add_remote(const char ***list, size_t *n, const char *uri) {
 
 static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-const char **data_uris_remote(const Trainyard__V1__JobSpec *spec, size_t *ret_n) {
-    const ProtobufCMessage *source = spec->data ? spec_member_message(&spec->data->base) : NULL;
-    const char **list = NULL;
-    size_t n = 0;
-    for (unsigned i = 0; source && i < source->descriptor->n_fields; i++) {
+static void add_source(const char ***list, size_t *n, const ProtobufCMessage *source) {
+    for (unsigned i = 0; i < source->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &source->descriptor->fields[i];
         size_t here = 1;
         const Trainyard__V1__SpecField__Format format = spec_field(source->descriptor, i)->format;
@@ -207,8 +205,17 @@ const char **data_uris_remote(const Trainyard__V1__JobSpec *spec, size_t *ret_n)
             continue;
         char *const *uris = field_is_repeated(f) ? field_elements(source, f, &here) : field_value(source, f);
         for (size_t u = 0; u < here; u++)
-            add_remote(&list, &n, uris[u]);
+            add_remote(list, n, uris[u]);
     }
+}
+
+const char **data_uris_remote(const Trainyard__V1__JobSpec *spec, size_t *ret_n) {
+    struct data_sources sources;
+    const char **list = NULL;
+    size_t n = 0;
+    data_sources_of(spec->data, &sources);
+    for (int s = 0; s < sources.n; s++)
+        add_source(&list, &n, sources.items[s].message);
     if (n)
         qsort(list, n, sizeof *list, by_text);
     *ret_n = 0;
@@ -223,7 +230,7 @@ const char **data_uris_remote(const Trainyard__V1__JobSpec *spec, size_t *ret_n)
 /* The longest URI that the sentence names decides: one may be the beginning of another. Of a pattern the sentence has
  * only the beginning, before the first special character. */
 struct search {
-    const char *sentence, *kind;
+    const char *sentence, *source; /* the path of its field */
     size_t longest;
     char field[FIELD_BYTES];
 };
@@ -237,7 +244,7 @@ static void search_uri(struct search *s, const ProtobufCFieldDescriptor *f, cons
     if (!strstr(s->sentence, begin))
         return;
     s->longest = length;
-    const int n = snprintf(s->field, sizeof s->field, "data.%s.%s", s->kind, f->name);
+    const int n = snprintf(s->field, sizeof s->field, "%s.%s", s->source, f->name);
     if (field_is_repeated(f))
         snprintf(s->field + n, sizeof s->field - (size_t)n, "[%zu]", u);
 }
@@ -257,10 +264,11 @@ static void search_source(struct search *s, const ProtobufCMessage *source) {
 
 void data_uri_field(const Trainyard__V1__JobSpec *spec, const char *sentence, char *ret, size_t cap) {
     struct search s = { .sentence = sentence, .field = "data" };
-    const ProtobufCFieldDescriptor *kind = spec->data ? spec_member(&spec->data->base) : NULL;
-    if (kind) {
-        s.kind = kind->name;
-        search_source(&s, spec_member_message(&spec->data->base));
+    struct data_sources sources;
+    data_sources_of(spec->data, &sources);
+    for (int i = 0; i < sources.n; i++) {
+        s.source = sources.items[i].path;
+        search_source(&s, sources.items[i].message);
     }
     snprintf(ret, cap, "%s", s.field);
 }

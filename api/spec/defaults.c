@@ -1,19 +1,69 @@
-/* Two passes. The first gives every field that is absent and has an option `default` that value, from the top down, so
- * that a message which a default creates gets its own defaults too. The second computes the defaults that follow from
- * other fields (`computed` in spec.proto). No default outside `parallel` depends on `parallel`: it would give one spec
- * several histories. */
+/* The sources of a mixture are sorted and get its tokenizer. Then there are two passes. The first gives every field
+ * that is absent and has an option `default` that value, from the top down, so that a message which a default creates
+ * gets its own defaults too. The second computes the defaults that follow from other fields (`computed` in spec.proto).
+ * No default outside `parallel` depends on `parallel`: it would give one spec several histories. */
 #include "api/spec/defaults.h"
 
 #include "api/codec/message.h"
 #include "api/codec/scalar.h"
+#include "api/spec/data_sources.h"
 #include "api/spec/fields.h"
 #include "api/spec/spec.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { HIDDEN_MULTIPLE = 32 };
+
+/* ---- mixtures ---- */
+
+/* The order of a map's entries means nothing, and the data of a job must not depend on it. */
+static int by_key(const void *a, const void *b) {
+    const Trainyard__V1__MixtureData__SourcesEntry *x = *(Trainyard__V1__MixtureData__SourcesEntry *const *)a,
+                                                   *y = *(Trainyard__V1__MixtureData__SourcesEntry *const *)b;
+    return strcmp(x->key, y->key);
+}
+
+static int by_weight_key(const void *a, const void *b) {
+    const Trainyard__V1__MixturePhase__WeightsEntry *x = *(Trainyard__V1__MixturePhase__WeightsEntry *const *)a,
+                                                    *y = *(Trainyard__V1__MixturePhase__WeightsEntry *const *)b;
+    return strcmp(x->key, y->key);
+}
+
+static void place_text(const ProtobufCMessage *source, const char *name, const char *text) {
+    ProtobufCMessage *msg = (ProtobufCMessage *)(uintptr_t)source;
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(msg->descriptor, name);
+    char **at = field_value(msg, f);
+    if (field_has_presence(f) ? field_is_set(msg, f) : **at)
+        return;
+    field_clear(msg, f);
+    *at = alloc_copy_text(text);
+    if (field_is_oneof(f))
+        oneof_set_case(msg, f);
+}
+
+static void fill_mixture(Trainyard__V1__MixtureData *m) {
+    if (m->n_sources > 0)
+        qsort(m->sources, m->n_sources, sizeof *m->sources, by_key);
+    for (size_t p = 0; p < m->n_phases; p++)
+        if (m->phases[p]->n_weights > 0)
+            qsort(m->phases[p]->weights, m->phases[p]->n_weights, sizeof *m->phases[p]->weights, by_weight_key);
+    for (size_t i = 0; i < m->n_sources && *m->tokenizer; i++) {
+        const ProtobufCMessage *source = data_sources_mixed(m->sources[i]->value, NULL);
+        if (source)
+            place_text(source, "tokenizer", m->tokenizer);
+    }
+}
+
+static status_t fill_sources(Trainyard__V1__MixtureData *m, struct err *e) {
+    for (size_t i = 0; i < m->n_sources; i++)
+        if (m->sources[i]->value)
+            TRY(defaults_fill_constants(&m->sources[i]->value->base, e));
+    return ST_OK;
+}
 
 /* ---- constants ---- */
 
@@ -156,8 +206,29 @@ static status_t compute_loss_scale(Trainyard__V1__TrainSpec *t, struct err *e) {
     return defaults_fill_constants(made, e);
 }
 
+/* What follows from the names of files. */
+static void compute_data(const Trainyard__V1__DataSpec *data) {
+    if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT)
+        compute_text(data->text);
+    if (data->source_case != TRAINYARD__V1__DATA_SPEC__SOURCE_MIXTURE)
+        return;
+    for (size_t i = 0; i < data->mixture->n_sources; i++) {
+        const Trainyard__V1__MixtureSource *source = data->mixture->sources[i]->value;
+        if (source && source->text)
+            compute_text(source->text);
+    }
+}
+
 status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e) {
+    Trainyard__V1__MixtureData *mixture = spec->data &&
+                                                  spec->data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_MIXTURE
+                                              ? spec->data->mixture
+                                              : NULL;
+    if (mixture)
+        fill_mixture(mixture);
     TRY(defaults_fill_constants(&spec->base, e));
+    if (mixture)
+        TRY(fill_sources(mixture, e));
     Trainyard__V1__TrainSpec *t = spec->train;
     if (!t) /* a program */
         return ST_OK;
@@ -165,8 +236,8 @@ status_t defaults_fill(Trainyard__V1__JobSpec *spec, struct err *e) {
     Trainyard__V1__ParallelSpec *l = spec->parallel;
     if (spec->model)
         compute_model(spec->model);
-    if (spec->data && spec->data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT)
-        compute_text(spec->data->text);
+    if (spec->data)
+        compute_data(spec->data);
     compute_batches(spec->model, t);
     COMPUTE(t, TRAIN_SPEC, clip_norm, CLIP_NORM, default_clip_norm(t->optimizer));
     if (s->kind_case == TRAINYARD__V1__SCHEDULE_SPEC__KIND_WSD)

@@ -50,6 +50,39 @@ static void compare_value(const struct comparison *c, const ProtobufCFieldDescri
     add_difference(c, path, mine, other);
 }
 
+static void compare_messages(const struct comparison *c, const char *path, const ProtobufCMessage *ours,
+                             const ProtobufCMessage *theirs);
+
+/* Entries of a map, which is sorted by its keys. */
+static void compare_entries(const struct comparison *c, const char *path, const ProtobufCMessage *ours,
+                            const ProtobufCMessage *theirs) {
+    const ProtobufCFieldDescriptor *key = &ours->descriptor->fields[0], *value = &ours->descriptor->fields[1];
+    const char *mine = *(char *const *)field_value(ours, key), *other = *(char *const *)field_value(theirs, key);
+    const void *a = field_value(ours, value), *b = field_value(theirs, value);
+    char element[PATH_BYTES + 64];
+    if (strcmp(mine, other) != 0) {
+        add_difference(c, path, mine, other);
+        return;
+    }
+    snprintf(element, sizeof element, "%s.%.60s", path, mine);
+    if (value->type == PROTOBUF_C_TYPE_MESSAGE)
+        compare_messages(c, element, *(ProtobufCMessage *const *)a, *(ProtobufCMessage *const *)b);
+    else
+        compare_value(c, value, element, a, b);
+}
+
+static void compare_element(const struct comparison *c, const ProtobufCFieldDescriptor *f, const char *path, size_t i,
+                            const void *ours, const void *theirs) {
+    char element[PATH_BYTES + 24];
+    snprintf(element, sizeof element, "%s[%zu]", path, i);
+    if (field_is_map(f))
+        compare_entries(c, path, *(ProtobufCMessage *const *)ours, *(ProtobufCMessage *const *)theirs);
+    else if (f->type == PROTOBUF_C_TYPE_MESSAGE)
+        compare_messages(c, element, *(ProtobufCMessage *const *)ours, *(ProtobufCMessage *const *)theirs);
+    else
+        compare_value(c, f, element, ours, theirs);
+}
+
 static void compare_list(const struct comparison *c, const ProtobufCFieldDescriptor *f, const char *path,
                          const ProtobufCMessage *ours, const ProtobufCMessage *theirs) {
     size_t n, m, bytes = field_element_bytes(f);
@@ -61,15 +94,9 @@ static void compare_list(const struct comparison *c, const ProtobufCFieldDescrip
         add_difference(c, path, mine, other);
         return;
     }
-    for (size_t i = 0; i < n; i++) {
-        char element[PATH_BYTES + 24];
-        snprintf(element, sizeof element, "%s[%zu]", path, i);
-        compare_value(c, f, element, a + i * bytes, b + i * bytes);
-    }
+    for (size_t i = 0; i < n; i++)
+        compare_element(c, f, path, i, a + i * bytes, b + i * bytes);
 }
-
-static void compare_messages(const struct comparison *c, const char *path, const ProtobufCMessage *ours,
-                             const ProtobufCMessage *theirs);
 
 /* In a oneof the member that is set in the fork is compared. */
 static void compare_presence(const struct comparison *c, const ProtobufCFieldDescriptor *f, const char *path,

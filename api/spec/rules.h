@@ -23,6 +23,8 @@ bool rules_argument(const char *value, const char *path, struct spec_problems *p
 void rules_model(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 /* rules_data.c */
 void rules_data(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
+/* rules_mixture.c: of a mixture, whose sources are sorted by name. */
+void rules_mixture(const Trainyard__V1__MixtureData *m, struct spec_problems *p);
 /* rules_stores.c: how hosts reach data that are no files of theirs. */
 void rules_stores(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 /* The same file: URIs of http://, of a spec with or without stores. */

@@ -1,4 +1,5 @@
 #include "api/codec/message.h"
+#include "api/spec/data_sources.h"
 #include "api/spec/data_uri.h"
 #include "api/spec/fields.h"
 #include "api/spec/file_kind.h"
@@ -9,29 +10,27 @@
 #include <strings.h>
 
 /* By their names; the engine checks the bytes. */
-static void check_kinds(const Trainyard__V1__TextData *text, const char *field, char *const *files, size_t n,
-                        struct spec_problems *p) {
+static void check_kinds(const Trainyard__V1__TextData *text, const char *path, const char *field, char *const *files,
+                        size_t n, struct spec_problems *p) {
     for (size_t i = 0; i < n; i++) {
         const char *slash = strrchr(files[i], '/');
         const char *why = slash && data_uri_check(files[i], true, NULL) == ST_OK ? file_kind_not_text(slash) : NULL;
         const char *named = slash ? spec_text_format(slash) : "text";
         if (why)
-            problem_add(p, "data.text.%s[%zu]: '%.80s' %s", field, i, slash + 1, why);
+            problem_add(p, "%s.%s[%zu]: '%.80s' %s", path, field, i, slash + 1, why);
         else if (strcmp(named, "text") != 0 && strcmp(named, text->format ? text->format : named) != 0)
             problem_add(
-                p,
-                "data.text.%s[%zu]: '%.80s' is %s by its name, and the format is %s: the files of a job have one "
-                "format",
-                field, i, slash + 1, named, text->format);
+                p, "%s.%s[%zu]: '%.80s' is %s by its name, and the format is %s: the files of a job have one format",
+                path, field, i, slash + 1, named, text->format);
     }
 }
 
-static void check_text(const Trainyard__V1__TextData *text, struct spec_problems *p) {
-    check_kinds(text, "files", text->files, text->n_files, p);
-    check_kinds(text, "validation", text->validation, text->n_validation, p);
+static void check_text(const Trainyard__V1__TextData *text, const char *path, struct spec_problems *p) {
+    check_kinds(text, path, "files", text->files, text->n_files, p);
+    check_kinds(text, path, "validation", text->validation, text->n_validation, p);
     const bool plain = text->format && strcmp(text->format, "text") == 0;
     if (plain && text->_document_case && *text->document)
-        problem_add(p, "data.text.document: has no effect with format `text`");
+        problem_add(p, "%s.document: has no effect with format `text`", path);
 }
 
 /* By the name, before a host copies anything. A folder has any name, and so may what a pattern ends with. */
@@ -121,20 +120,26 @@ static bool gives_validation(const ProtobufCMessage *source, const ProtobufCFiel
     return n > 0;
 }
 
-static void check_keep_best(const ProtobufCMessage *data, struct spec_problems *p) {
-    const ProtobufCMessage *source = spec_member_message(data);
-    const ProtobufCFieldDescriptor *fraction = NULL;
-    if (!source) /* there is another line */
-        return;
+/* Whether a source has validation data. *ret_fraction: a field of it that is 0, and could give some; else NULL. */
+static bool has_validation(const ProtobufCMessage *source, const ProtobufCFieldDescriptor **ret_fraction) {
+    *ret_fraction = NULL;
     for (unsigned i = 0; i < source->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &source->descriptor->fields[i];
         if (!spec_field(source->descriptor, i)->validation)
             continue;
         if (gives_validation(source, f))
-            return;
+            return true;
         if (f->type == PROTOBUF_C_TYPE_DOUBLE)
-            fraction = f;
+            *ret_fraction = f;
     }
+    return false;
+}
+
+static void check_keep_best(const ProtobufCMessage *data, struct spec_problems *p) {
+    const ProtobufCMessage *source = spec_member_message(data);
+    const ProtobufCFieldDescriptor *fraction;
+    if (!source || has_validation(source, &fraction)) /* without a source there is another line */
+        return;
     if (fraction)
         problem_add(p, "checkpoint.keep_best: needs validation data, and data.%s.%s is 0", spec_member(data)->name,
                     fraction->name);
@@ -142,18 +147,38 @@ static void check_keep_best(const ProtobufCMessage *data, struct spec_problems *
         problem_add(p, "checkpoint.keep_best: needs validation data, and data names none");
 }
 
+static void check_mixture(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
+    const Trainyard__V1__MixtureData *m = spec->data->mixture;
+    const ProtobufCFieldDescriptor *unused;
+    bool validation = false;
+    rules_mixture(m, p);
+    for (size_t i = 0; i < m->n_sources; i++) {
+        const Trainyard__V1__MixtureSource *from = m->sources[i]->value;
+        const ProtobufCMessage *source = data_sources_mixed(from, NULL);
+        char path[DATA_SOURCES_PATH];
+        snprintf(path, sizeof path, "data.mixture.sources.%.32s.text", m->sources[i]->key);
+        if (from && from->text)
+            check_text(from->text, path, p);
+        validation = validation || !source || has_validation(source, &unused);
+    }
+    if (spec->checkpoint->keep_best > 0 && !validation && m->n_sources > 0)
+        problem_add(p, "checkpoint.keep_best: needs validation data, and no source of data.mixture has any");
+}
+
 void rules_data(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     const Trainyard__V1__DataSpec *data = spec->data;
     if (!data)
         return;
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT)
-        check_text(data->text, p);
+        check_text(data->text, "data.text", p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IDX)
         check_idx(data->idx, p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IMAGES)
         check_images(data->images, p);
     if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_RECONSTRUCTION)
         check_reconstruction(data->reconstruction, p);
-    if (spec->checkpoint->keep_best > 0)
+    if (data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_MIXTURE)
+        check_mixture(spec, p);
+    else if (spec->checkpoint->keep_best > 0)
         check_keep_best(&data->base, p);
 }

@@ -267,6 +267,18 @@ bool rules_field_good(const ProtobufCMessage *msg, const char *name) {
     return check_field(msg, (unsigned)(f - msg->descriptor->fields), name, NULL);
 }
 
+/* The messages of a list. The values of a map are visited by the rules of that map, since its keys have rules, too. */
+static void check_elements(const ProtobufCMessage *msg, const ProtobufCFieldDescriptor *f, const char *path,
+                           struct spec_problems *p) {
+    size_t n;
+    ProtobufCMessage *const *elements = field_elements(msg, f, &n);
+    for (size_t i = 0; i < n; i++) {
+        char element[PATH_BYTES + 24];
+        snprintf(element, sizeof element, "%s[%zu]", path, i);
+        rules_fields(elements[i], element, p);
+    }
+}
+
 void rules_fields(const ProtobufCMessage *msg, const char *path, struct spec_problems *p) {
     for (unsigned i = 0; i < msg->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &msg->descriptor->fields[i];
@@ -278,5 +290,7 @@ void rules_fields(const ProtobufCMessage *msg, const char *path, struct spec_pro
             continue;
         if (f->type == PROTOBUF_C_TYPE_MESSAGE && !field_is_repeated(f) && field_is_set(msg, f))
             rules_fields(*(ProtobufCMessage *const *)field_value(msg, f), below, p);
+        if (f->type == PROTOBUF_C_TYPE_MESSAGE && field_is_repeated(f) && !field_is_map(f))
+            check_elements(msg, f, below, p);
     }
 }

@@ -45,7 +45,8 @@ static void check_vocabulary(const Trainyard__V1__JobSpec *spec, struct spec_pro
     if (!protobuf_c_message_descriptor_get_field_by_name(model->descriptor, "vocabulary") || !tokenizer)
         return;
     if (!vocabulary && !**tokenizer)
-        problem_add(p, "model.%s.vocabulary: must be given, since data.tokens names no tokenizer", family);
+        problem_add(p, "model.%s.vocabulary: must be given, since data.%s names no tokenizer", family,
+                    spec_member(&spec->data->base)->name);
     if (vocabulary && rules_field_good(model, "vocabulary") && strcmp(*tokenizer, "byte") == 0 &&
         *vocabulary < BYTE_VOCABULARY)
         problem_add(p, "model.%s.vocabulary: %d is less than the byte tokenizer's %d", family, *vocabulary,

@@ -18,11 +18,14 @@ static void check_unknown(const ProtobufCMessage *msg, const char *path, struct 
                     msg->unknown_fields[i].tag);
     for (unsigned i = 0; i < msg->descriptor->n_fields; i++) {
         const ProtobufCFieldDescriptor *f = &msg->descriptor->fields[i];
-        if (f->type != PROTOBUF_C_TYPE_MESSAGE || field_is_repeated(f) || !field_is_set(msg, f))
-            continue;
         char below[128];
+        size_t n = 1;
+        if (f->type != PROTOBUF_C_TYPE_MESSAGE || (!field_is_repeated(f) && !field_is_set(msg, f)))
+            continue;
         snprintf(below, sizeof below, "%s%s%s", path, *path ? "." : "", f->name);
-        check_unknown(*(ProtobufCMessage **)field_value(msg, f), below, p);
+        ProtobufCMessage *const *all = field_is_repeated(f) ? field_elements(msg, f, &n) : field_value(msg, f);
+        for (size_t m = 0; m < n; m++) /* an entry of a map has its value as a field */
+            check_unknown(all[m], below, p);
     }
 }
 

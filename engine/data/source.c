@@ -55,6 +55,11 @@ int64_t source_elements(const struct source *s, enum batch_input input) {
     return n;
 }
 
+int64_t source_mixed_samples(const struct source *s, int mixed, int64_t sample) {
+    assert(mixed >= 0 && mixed < s->info.n_mixed && sample >= 0);
+    return s->mixed_samples(s, mixed, sample);
+}
+
 status_t source_read(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
                      const struct batch *to, struct err *e) {
     assert(first >= 0 && B >= 0);

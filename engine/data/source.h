@@ -1,5 +1,5 @@
 /* The data of a job as numbered samples. For every kind of data (text, token files, image folders, idx files,
- * reconstructions), a caller makes a micro-batch by reading B samples from a number on.
+ * reconstructions, mixtures), a caller makes a micro-batch by reading B samples from a number on.
  *
  *     struct data_config config = { .kind = &data_text, .text = { .files = paths, .n_files = 1 } };
  *     struct source_options options = { .context = 64 };
@@ -33,7 +33,7 @@ struct tokenizer; /* tokenizer.h */
 struct data_kind; /* source_kind.h */
 
 /* The kinds: data_NAME is in NAME.c. */
-#define DATA_KINDS(KIND) KIND(text) KIND(tokens) KIND(images) KIND(idx) KIND(reconstruction)
+#define DATA_KINDS(KIND) KIND(text) KIND(tokens) KIND(images) KIND(idx) KIND(reconstruction) KIND(mixture)
 
 #define DATA_DECLARE(name) extern const struct data_kind data_##name;
 DATA_KINDS(DATA_DECLARE)
@@ -117,6 +117,14 @@ struct data_reconstruction {
     double sampled_fraction, center_fraction, noise;
 };
 
+/* Several texts and token files as one sequence of samples (mixture.c). */
+enum { DATA_SOURCES_MAX = 32, DATA_PHASES_MAX = 32, DATA_SOURCE_NAME = 33 };
+struct data_mixture {
+    const struct data_mixture_source *sources;
+    const struct data_mixture_phase *phases; /* after the first one, in order */
+    int n_sources, n_phases;
+};
+
 /* Paths are borrowed until source_open returns, roots until source_close. */
 struct data_config {
     const struct data_kind *kind;
@@ -127,8 +135,20 @@ struct data_config {
         struct data_images images;
         struct data_idx idx;
         struct data_reconstruction reconstruction;
+        struct data_mixture mixture;
         double settings[32]; /* for any kind */
     };
+};
+
+/* Weights are relative, exact decimal numbers (base/shares.h). */
+struct data_mixture_source {
+    const char *name; /* less than DATA_SOURCE_NAME bytes */
+    double weight;    /* until the first phase, and in the mean of the validation losses */
+    struct data_config data;
+};
+struct data_mixture_phase {
+    int64_t from_sample;              /* above that of the phase before; > 0 */
+    double weights[DATA_SOURCES_MAX]; /* of all sources, in their order */
 };
 
 /* An int of the settings by its name; NULL if the kind has none. */
@@ -154,6 +174,13 @@ struct source_input {
     int64_t dim[SOURCE_DIMS];
 };
 
+/* One source of a mixture. */
+struct mixed_source {
+    char name[DATA_SOURCE_NAME];
+    int64_t first, validation; /* its samples in the validation split: the first, and how many; 0 = none */
+    double weight;             /* of its loss in the mean of the validation losses; they add up to 1, or all are 0 */
+};
+
 struct source_info {
     struct source_input inputs[SOURCE_INPUTS];
     int n_inputs;
@@ -165,6 +192,8 @@ struct source_info {
     size_t memory_bytes;               /* that the source holds: tokens, pixels, labels, names of files, a tokenizer */
     const struct tokenizer *tokenizer; /* NULL if there is none; lives as long as the source */
     char sha256[SOURCE_SHA256_HEX];    /* of the data, hex: compared by a gang, stored in checkpoints */
+    const struct mixed_source *mixed;  /* a mixture; else NULL */
+    int n_mixed;
 };
 
 /* INVALID_ARGUMENT, NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED: the message names the file and, for wrong
@@ -179,6 +208,9 @@ const struct source_info *source_info(const struct source *s); /* lives as long 
 /* The description of an input, or NULL; and its numbers in one sample (0 if the source has no such input). */
 const struct source_input *source_find(const struct source *s, enum batch_input input);
 int64_t source_elements(const struct source *s, enum batch_input input);
+
+/* How many of the training samples below `sample` come from this source of a mixture. */
+int64_t source_mixed_samples(const struct source *s, int mixed, int64_t sample);
 
 /* Reads samples first .. first + B - 1 of a split into the arrays of `to` that are not NULL and that the source has.
  * INVALID_ARGUMENT if the split is empty. Files are read and decoded here: errors are those of source_open, and

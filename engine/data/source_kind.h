@@ -23,6 +23,8 @@ struct source {
     /* As source_read, for a split that has samples. */
     status_t (*read)(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
                      const struct batch *to, struct err *e);
+    /* As source_mixed_samples; NULL if info.n_mixed is 0. */
+    int64_t (*mixed_samples)(const struct source *s, int mixed, int64_t sample);
     /* Frees everything, s included. s may be incomplete. */
     void (*close)(struct source *s);
     /* Sets the error of a read from an empty split; NULL = a general one. */

@@ -271,6 +271,7 @@ struct engine *engine_close(struct engine *engine) {
         free(engine->scratch_batch.of[i]);
     free(engine->metrics.row);
     free(engine->metrics.norm_names);
+    free(engine->metrics.mixed_names);
     free(engine->metrics.norms);
     if (engine->metrics.statm_fd >= 0)
         close(engine->metrics.statm_fd);

@@ -18,6 +18,7 @@ enum { ENGINE_FAST_NOTE_BYTES = 24 };
 /* An evaluation's means over the samples, of the weights or of their averages. */
 struct engine_evaluation {
     double loss, reports[GRAPH_REPORTS];
+    double mixed[DATA_SOURCES_MAX]; /* the losses of a mixture's sources that have validation samples */
 };
 
 /* The plans that an engine executes, at most. */
@@ -58,6 +59,11 @@ struct engine_threads {
     int max;
 };
 
+/* Names of the metrics of a mixture's source. */
+struct engine_mixed_names {
+    char samples[ENGINE_METRIC_NAME], loss[ENGINE_METRIC_NAME], average_loss[ENGINE_METRIC_NAME];
+};
+
 /* Buffers of the metrics of a step. */
 struct engine_metrics {
     struct engine_metric *row;                            /* with capacity for a norm of every parameter */
@@ -65,7 +71,8 @@ struct engine_metrics {
     double *norms;                                        /* [norm_chunks of a step] */
     char report_names[GRAPH_REPORTS][ENGINE_METRIC_NAME]; /* of the weights; of their averages: */
     char average_names[GRAPH_REPORTS][ENGINE_METRIC_NAME];
-    int statm_fd; /* /proc/self/statm; -1 = none */
+    struct engine_mixed_names *mixed_names; /* [sources of a mixture] */
+    int statm_fd;                           /* /proc/self/statm; -1 = none */
 };
 
 struct engine {

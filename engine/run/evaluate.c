@@ -5,7 +5,9 @@
  *
  * The results have one loss for each sample. They are added in the order of the samples, so their sum depends neither
  * on the layout nor on the batch size. If calls are deferred, a round is begun while the device computes the one
- * before. */
+ * before.
+ *
+ * Each source of a mixture is evaluated by itself, from its first sample on. The mean over the sources is weighted. */
 #include "engine/run/evaluate.h"
 
 #include "engine/data/source.h"
@@ -13,7 +15,7 @@
 
 struct evaluation {
     struct engine *engine;
-    int64_t samples;                     /* to evaluate */
+    int64_t first, samples;              /* to evaluate */
     int64_t begun, taken;                /* rounds */
     double loss, reports[GRAPH_REPORTS]; /* sums over the samples of the rounds taken */
 };
@@ -22,7 +24,7 @@ static status_t load(void *ctx, int k, struct batch *ret, struct err *e) {
     const struct evaluation *v = ctx;
     struct engine *engine = v->engine;
     const struct engine_train *t = &engine->config.train;
-    const int64_t first = v->begun * t->global_batch + (int64_t)k * t->micro_batch;
+    const int64_t first = v->first + v->begun * t->global_batch + (int64_t)k * t->micro_batch;
     *ret = engine->scratch_batch;
     return source_read(engine->source, SOURCE_VALIDATION, t->seed, first, t->micro_batch, ret, e);
 }
@@ -58,16 +60,11 @@ static status_t run_rounds(struct evaluation *v, struct err *e) {
     return ST_OK;
 }
 
-/* The whole set, or its first batches. */
-static int64_t samples_of(const struct engine *engine) {
-    const int64_t all = source_info(engine->source)->samples[SOURCE_VALIDATION];
+/* A whole set, or its first batches: `all` samples from number `first` on. */
+static status_t evaluate_set(struct engine *engine, int64_t first, int64_t all, struct engine_evaluation *ret,
+                             struct err *e) {
     const int64_t limit = (int64_t)engine->config.train.eval.batches * engine->config.train.global_batch;
-    return limit > 0 && limit < all ? limit : all;
-}
-
-static status_t evaluate_now(struct engine *engine, struct engine_evaluation *ret, struct err *e) {
-    struct evaluation v = { .engine = engine, .samples = samples_of(engine) };
-    engine->execution.load = load;
+    struct evaluation v = { .engine = engine, .first = first, .samples = limit > 0 && limit < all ? limit : all };
     engine->execution.load_ctx = &v;
     TRY(run_rounds(&v, e));
     const double samples = (double)v.samples;
@@ -75,6 +72,43 @@ static status_t evaluate_now(struct engine *engine, struct engine_evaluation *re
     for (int r = 0; r < engine->graph->n_reports; r++)
         ret->reports[r] = v.reports[r] / samples;
     return ST_OK;
+}
+
+/* Without weights, which are those of sources that are not trained on, the sources count alike. */
+static double weight_of(const struct source_info *info, int s) {
+    double sum = 0;
+    int n = 0;
+    for (int i = 0; i < info->n_mixed; i++) {
+        sum += info->mixed[i].weight;
+        n += info->mixed[i].validation > 0;
+    }
+    return sum > 0 ? info->mixed[s].weight : 1.0 / n;
+}
+
+static status_t evaluate_mixture(struct engine *engine, struct engine_evaluation *ret, struct err *e) {
+    const struct source_info *info = source_info(engine->source);
+    struct engine_evaluation mean = { .loss = 0 };
+    for (int s = 0; s < info->n_mixed; s++) {
+        const struct mixed_source *from = &info->mixed[s];
+        struct engine_evaluation one = { .loss = 0 };
+        if (from->validation == 0)
+            continue;
+        TRY(evaluate_set(engine, from->first, from->validation, &one, e));
+        const double weight = weight_of(info, s);
+        mean.mixed[s] = one.loss;
+        mean.loss += weight * one.loss;
+        for (int r = 0; r < engine->graph->n_reports; r++)
+            mean.reports[r] += weight * one.reports[r];
+    }
+    *ret = mean;
+    return ST_OK;
+}
+
+static status_t evaluate_now(struct engine *engine, struct engine_evaluation *ret, struct err *e) {
+    const struct source_info *info = source_info(engine->source);
+    engine->execution.load = load;
+    return info->n_mixed > 0 ? evaluate_mixture(engine, ret, e)
+                             : evaluate_set(engine, 0, info->samples[SOURCE_VALIDATION], ret, e);
 }
 
 /* Weights and averages change places for the second evaluation, and back. */

@@ -178,9 +178,22 @@ static status_t build(struct engine *engine, struct err *e) {
     return build_plans(engine, model, e);
 }
 
+static void name_mixed(struct engine *engine) {
+    const struct source_info *info = source_info(engine->source);
+    engine->metrics.mixed_names = alloc_zeroed((size_t)info->n_mixed + 1, sizeof *engine->metrics.mixed_names);
+    for (int s = 0; s < info->n_mixed; s++) {
+        struct engine_mixed_names *names = &engine->metrics.mixed_names[s];
+        const char *name = info->mixed[s].name;
+        snprintf(names->samples, sizeof names->samples, "samples/%s", name);
+        snprintf(names->loss, sizeof names->loss, "validation_loss/%s", name);
+        snprintf(names->average_loss, sizeof names->average_loss, "ema_validation_loss/%s", name);
+    }
+}
+
 static void open_metrics(struct engine *engine) {
-    const int n = engine->graph->n_parameters;
-    engine->metrics.row = alloc_zeroed((size_t)n + ENGINE_METRICS, sizeof *engine->metrics.row);
+    const int n = engine->graph->n_parameters, mixed = source_info(engine->source)->n_mixed;
+    engine->metrics.row = alloc_zeroed((size_t)n + ENGINE_METRICS + 3 * (size_t)mixed, sizeof *engine->metrics.row);
+    name_mixed(engine);
     engine->metrics.norm_names = alloc_zeroed((size_t)n, sizeof *engine->metrics.norm_names);
     engine->metrics.norms = alloc_zeroed((size_t)engine->train->norm_chunks + 1, sizeof *engine->metrics.norms);
     for (int i = 0; i < n; i++)

@@ -309,6 +309,21 @@ static double utilization(struct engine *engine, double seconds) {
     return rate / c->peak_flops;
 }
 
+/* Of a mixture: how many samples of each source the job has consumed, and the losses of their validation sets. */
+static void add_mixed(struct engine *engine, bool evaluated, struct metric_row *row) {
+    const struct source_info *info = source_info(engine->source);
+    const int64_t consumed = engine_first_sample(engine, engine_steps_done(engine));
+    for (int s = 0; s < info->n_mixed; s++) {
+        const struct engine_mixed_names *names = &engine->metrics.mixed_names[s];
+        metric(row, names->samples, (double)source_mixed_samples(engine->source, s, consumed));
+        if (!evaluated || info->mixed[s].validation == 0)
+            continue;
+        metric(row, names->loss, engine->training.weights.mixed[s]);
+        if (engine->averages)
+            metric(row, names->average_loss, engine->training.averages.mixed[s]);
+    }
+}
+
 static void fill_gang_row(struct engine *engine, const struct step_result *r, struct metric_row *row) {
     const struct engine_config *c = &engine->config;
     double seconds = (double)r->ns * 1e-9;
@@ -326,6 +341,7 @@ static void fill_gang_row(struct engine *engine, const struct step_result *r, st
         metric(row, "loss_scale", engine->training.decision.scale);
     if (c->train.precision == ENGINE_FP16 || c->train.skip_spikes.z_score > 0 || engine->training.skipped > 0)
         metric(row, "skipped_steps", (double)engine->training.skipped);
+    add_mixed(engine, r->evaluated, row);
     if (!r->evaluated)
         return;
     metric(row, "validation_loss", engine->training.weights.loss);

@@ -2,7 +2,9 @@
  * optimizer, a data kind and a learning rate. Each member comes from the field of the same name in the spec's message.
  * A field that the message does not set leaves 0: the data decides it. */
 #include "api/codec/message.h"
+#include "api/spec/data_sources.h"
 #include "api/spec/data_uri.h"
+#include "base/alloc.h"
 #include "engine/data/source_kind.h"
 #include "executor/worker/config_parts.h"
 
@@ -124,7 +126,7 @@ static const ProtobufCFieldDescriptor *chosen_kind(const ProtobufCMessage *choic
 static status_t fill(const struct member *members, int n, const ProtobufCMessage *choice,
                      const ProtobufCFieldDescriptor *kind, const char *part, const struct filling *with, void *ret,
                      struct err *e) {
-    char path[64];
+    char path[DATA_SOURCES_PATH];
     snprintf(path, sizeof path, "%s.%s", part, kind->name);
     for (int i = 0; i < n; i++)
         TRY(fill_member(&members[i], *(ProtobufCMessage *const *)field_value(choice, kind), path, with, ret, e));
@@ -143,6 +145,40 @@ status_t config_model(struct engine_config *c, const Trainyard__V1__ModelSpec *m
                 : no_kind("model", f, e);
 }
 
+/* A source of a mixture: a data kind with its own settings. */
+static status_t fill_mixed(const Trainyard__V1__MixtureData__SourcesEntry *entry, const struct filling *with,
+                           const struct roots *all_roots, struct data_mixture_source *ret, struct err *e) {
+    const ProtobufCMessage *source = &entry->value->base;
+    const char *name;
+    char part[DATA_SOURCES_PATH];
+    (void)data_sources_mixed(entry->value, &name);
+    const ProtobufCFieldDescriptor *f = protobuf_c_message_descriptor_get_field_by_name(source->descriptor, name);
+    const struct data_kind *kind = data_kind_find(name);
+    snprintf(part, sizeof part, "data.mixture.sources.%.32s", entry->key);
+    *ret = (struct data_mixture_source){ .name = entry->key,
+                                         .weight = entry->value->weight,
+                                         .data = { .kind = kind, .roots = all_roots } };
+    return fill(kind->members, kind->n_members, source, f, part, with, ret->data.settings, e);
+}
+
+/* The spec's names are sorted, and so are the weights of a phase. */
+static status_t fill_mixture(const Trainyard__V1__MixtureData *m, const struct filling *with,
+                             const struct roots *all_roots, struct data_mixture *ret, struct err *e) {
+    struct data_mixture_source *sources = alloc_zeroed(m->n_sources + 1, sizeof *sources);
+    struct data_mixture_phase *phases = alloc_zeroed(m->n_phases + 1, sizeof *phases);
+    config_paths_keep(with->paths, sources);
+    config_paths_keep(with->paths, phases);
+    for (size_t i = 0; i < m->n_sources; i++)
+        TRY(fill_mixed(m->sources[i], with, all_roots, &sources[i], e));
+    for (size_t p = 0; p < m->n_phases; p++) {
+        phases[p].from_sample = m->phases[p]->from_sample;
+        for (size_t i = 0; i < m->n_sources; i++)
+            phases[p].weights[i] = m->phases[p]->weights[i]->value;
+    }
+    *ret = (struct data_mixture){ sources, phases, (int)m->n_sources, (int)m->n_phases };
+    return ST_OK;
+}
+
 status_t config_data(struct engine_config *c, const Trainyard__V1__DataSpec *data, struct config_paths *p,
                      const struct roots *roots, struct err *e) {
     const ProtobufCFieldDescriptor *f = chosen_kind(data ? &data->base : NULL);
@@ -151,6 +187,8 @@ status_t config_data(struct engine_config *c, const Trainyard__V1__DataSpec *dat
     c->workers = data && data->_workers_case ? data->workers : 0;
     c->prefetch = data && data->_prefetch_case ? data->prefetch : 0;
     c->data = (struct data_config){ .kind = kind, .roots = p->copies ? p->copies->roots : roots };
+    if (kind && data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_MIXTURE)
+        return fill_mixture(data->mixture, &with, c->data.roots, &c->data.mixture, e);
     return kind ? fill(kind->members, kind->n_members, &data->base, f, "data", &with, c->data.settings, e)
                 : no_kind("data", f, e);
 }

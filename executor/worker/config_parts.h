@@ -13,6 +13,8 @@ struct config_paths {
     const struct config_copies *copies;
 };
 void config_paths_done(struct config_paths *p);
+/* Memory from malloc that the configuration points to. Returns it. */
+void *config_paths_keep(struct config_paths *p, void *owned);
 
 /* config_paths.c: the path behind a file:// URI, or of the copy that a remote URI names, kept in p. Errors begin with
  * the field. NOT_FOUND: it does not exist or cannot be read; PERMISSION_DENIED: it may not be read, or the roots do not

@@ -28,7 +28,7 @@ void config_paths_done(struct config_paths *p) {
     *p = (struct config_paths){ 0 };
 }
 
-static void *keep(struct config_paths *p, void *owned) {
+void *config_paths_keep(struct config_paths *p, void *owned) {
     p->all = alloc_grow(p->all, p->n, sizeof *p->all);
     return p->all[p->n++] = owned;
 }
@@ -95,7 +95,7 @@ status_t config_path(struct config_paths *p, const char *field, const char *uri,
         st = err_set(e, st, "%s: %s", field, why.msg);
         return p->judge ? judge_path(p->judge, st, ret, e) : st;
     }
-    *ret = keep(p, alloc_copy_text(path));
+    *ret = config_paths_keep(p, alloc_copy_text(path));
     return ST_OK;
 }
 
@@ -121,7 +121,7 @@ static status_t list_add(struct path_list *l, const char *field, const char *pat
             return st;
     }
     l->all = alloc_grow(l->all, l->n, sizeof *l->all);
-    l->all[l->n++] = *kept ? keep(l->paths, alloc_copy_text(kept)) : "";
+    l->all[l->n++] = *kept ? config_paths_keep(l->paths, alloc_copy_text(kept)) : "";
     return ST_OK;
 }
 
@@ -187,8 +187,8 @@ static void tree_add(struct config_paths *p, struct member_files *tree, const ch
     struct member_file *files = (struct member_file *)(uintptr_t)tree->files;
     const size_t n = strncmp(name, "http", 4) == 0 ? strcspn(name, "?") : strlen(name);
     files = alloc_grow(files, (size_t)tree->n, sizeof *files);
-    files[tree->n++] = (struct member_file){ .name = keep(p, alloc_format("%.*s", (int)n, name)),
-                                             .path = keep(p, alloc_copy_text(path)) };
+    files[tree->n++] = (struct member_file){ .name = config_paths_keep(p, alloc_format("%.*s", (int)n, name)),
+                                             .path = config_paths_keep(p, alloc_copy_text(path)) };
     tree->files = files;
 }
 
@@ -244,7 +244,7 @@ status_t config_path_tree(struct config_paths *p, const char *field, const char 
     *ret_folder = "";
     status_t st = *uri ? tree_fill(p, field, uri, roots, ret_folder, &tree, e) : ST_OK;
     if (tree.files)
-        keep(p, (void *)(uintptr_t)tree.files);
+        config_paths_keep(p, (void *)(uintptr_t)tree.files);
     *ret = tree;
     return st;
 }
@@ -259,7 +259,7 @@ status_t config_path_list(struct config_paths *p, const char *field, char *const
         st = list_add_uri(&list, name, uris[i], e);
     }
     if (list.all)
-        keep(p, list.all);
+        config_paths_keep(p, list.all);
     TRY(st);
     TRY(open_files_raise(field, list.n, e));
     *ret = list.all;

@@ -4,11 +4,17 @@
 
 enum { BYTE_VOCABULARY = 256, ASSUMED_SIDE = 32, ASSUMED_PATCHES = 8 };
 
-static bool reads_bytes(const struct engine_config *c) {
-    const char *tokenizer = c->data.kind == data_kind_find("text")     ? c->data.text.tokenizer
-                            : c->data.kind == data_kind_find("tokens") ? c->data.tokens.tokenizer
-                                                                       : NULL;
+static bool is_byte(const struct data_config *data) {
+    const char *tokenizer = data->kind == data_kind_find("text")     ? data->text.tokenizer
+                            : data->kind == data_kind_find("tokens") ? data->tokens.tokenizer
+                                                                     : NULL;
     return tokenizer && strcmp(tokenizer, "byte") == 0;
+}
+
+/* The sources of a mixture have one tokenizer. */
+static bool reads_bytes(const struct engine_config *c) {
+    const bool mixture = c->data.kind == data_kind_find("mixture");
+    return is_byte(mixture ? &c->data.mixture.sources[0].data : &c->data);
 }
 
 struct model_data data_shape_assumed(const struct engine_config *c) {

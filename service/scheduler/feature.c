@@ -14,6 +14,7 @@ static const struct {
     { SCHEDULER_FEATURE_IMAGE, "image", "no_images" },
     { SCHEDULER_FEATURE_DATA, "data", "no_data_cache" },
     { SCHEDULER_FEATURE_IMAGES, "images", NULL },
+    { SCHEDULER_FEATURE_MIXTURE, "mixture", NULL },
 };
 
 uint32_t scheduler_feature_read(const char *name) {

@@ -14,6 +14,7 @@ enum scheduler_feature {
     SCHEDULER_FEATURE_IMAGE = 8,    /* program.image; a host may be unable to do it */
     SCHEDULER_FEATURE_DATA = 16,    /* data of stores; a host may be unable to do it */
     SCHEDULER_FEATURE_IMAGES = 256, /* images that are no folder, or are changed by more than crop_padding, flip */
+    SCHEDULER_FEATURE_MIXTURE = 32, /* data.mixture */
 };
 
 /* The number of a feature; 0: this controller does not know the name. */

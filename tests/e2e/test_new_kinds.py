@@ -172,4 +172,4 @@ def test_the_wrong_spec_of_a_new_model_is_refused_by_its_options(program, tmp_pa
                                        "train: {steps: 1, global_batch: 1}\n")
     done = subprocess.run([program, tmp_path / "job.yaml"], capture_output=True, text=True)
     assert "model.bag.width: 5000 is not from 1 to 4096" in done.stderr, done.stderr
-    assert "data: model.bag cannot read idx; give text or tokens or cycle" in done.stderr, done.stderr
+    assert "data: model.bag cannot read idx; give text or tokens or mixture or cycle" in done.stderr, done.stderr

@@ -17,7 +17,7 @@ api/rpc: call.c receive.c send.c work.c
 api/rpc: accept.c admit.c
 api/rpc: health.c reflection.c server.c
 # spec.c runs the rules, and the rules use its queries of a spec.
-api/spec: rules.c rules_data.c rules_fields.c rules_layout.c rules_model.c rules_program.c rules_train.c spec.c
+api/spec: rules.c rules_data.c rules_fields.c rules_layout.c rules_mixture.c rules_model.c rules_program.c rules_train.c spec.c
 # The dispatcher of a group of files contains a helper that they share.
 executor/worker: check.c check_data.c check_folder.c check_origin.c
 executor/worker: train_command.c train_main.c

@@ -84,6 +84,16 @@ def is_map(field):
     return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
+def value_of(field):
+    """What a map has under its keys; None: the field is no map."""
+    return field.message_type.fields_by_name["value"] if is_map(field) else None
+
+
+def is_described(message, field):
+    """The sources of a mixture have the fields of the data of their kind."""
+    return message.name == "MixtureSource" and field.message_type is not None
+
+
 def is_integer(field):
     return field.type in (FieldProto.TYPE_INT32, FieldProto.TYPE_INT64)
 
@@ -125,7 +135,7 @@ def range_text(field, rule):
     if is_list(field) and rule.format == rule.DATA_URI:
         parts = [f"{1 if rule.required else 0} to {rule.max_items} URIs or patterns ([data.md](data.md))"]
     elif is_list(field) or is_map(field):
-        each = limits(field, rule) if is_list(field) else ""
+        each = limits(value_of(field) or field, rule) if rule.HasField("min") else ""
         parts = [f"up to {rule.max_items} {rule.unit}" + (f", each {each}" if each else "")]
     elif rule.format in formats:
         parts.append(formats[rule.format])
@@ -154,10 +164,13 @@ def rows(message, options, path=""):
             yield f"| `{name}` | {default_text(field, rule)} | {range_text(field, rule)} | {rule.help} |"
         elif rule.help:
             yield f"| `{name}` | | | {rule.help} |"
-        if inner is not None:
+        if inner is not None and not is_described(message, field):
             yield from rows(inner, options, name + ".")
-        if is_map(field) and field.message_type.fields_by_name["value"].message_type:
-            yield from rows(field.message_type.fields_by_name["value"].message_type, options, name + ".PATH.")
+        if is_list(field) and field.message_type:
+            yield from rows(field.message_type, options, name + "[].")
+        if is_map(field) and value_of(field).message_type:
+            key = "PATH" if message.name == "SweepSpec" else "NAME"
+            yield from rows(value_of(field).message_type, options, f"{name}.{key}.")
 
 
 def table(message, options):
@@ -204,9 +217,14 @@ def reference(message, title):
 
 def field_schema(field, rule, message, title):
     if is_map(field):
-        value = field.message_type.fields_by_name["value"].message_type
+        value = value_of(field)
+        each = reference(value.message_type, title) if value.message_type else \
+            {"type": "string"} if value.type == FieldProto.TYPE_STRING else scalar_schema(value, rule)
         return {"type": "object", **({"minProperties": 1} if rule.required else {}), "maxProperties": rule.max_items,
-                "additionalProperties": reference(value, title) if value else {"type": "string"}}
+                "additionalProperties": each}
+    if is_list(field) and field.message_type:
+        return {"type": "array", "minItems": int(rule.required), "maxItems": rule.max_items,
+                "items": reference(field.message_type, title)}
     if field.message_type:
         return reference(field.message_type, title)
     schema = scalar_schema(field, rule)
@@ -258,7 +276,7 @@ def messages_of(message, found):
     if message.name not in found:
         found[message.name] = message
         for field in fields(message):
-            inner = field.message_type.fields_by_name["value"].message_type if is_map(field) else field.message_type
+            inner = value_of(field).message_type if is_map(field) else field.message_type
             if inner and inner.name != "JobSpec":
                 messages_of(inner, found)
     return found

@@ -276,8 +276,9 @@ static void a_choice_may_have_settings_beside_its_member(void **state) {
     assert_int_equal(data->workers, 3);
     assert_int_equal(data->source_case, TRAINYARD__V1__DATA_SPEC__SOURCE_TEXT);
     drop(msg);
-    assert_refused(SPEC, "data: workers",
-                   "data: expected a mapping or one of: text, tokens, images, idx, reconstruction; found 'workers'");
+    assert_refused(
+        SPEC, "data: workers",
+        "data: expected a mapping or one of: text, tokens, images, idx, reconstruction, mixture; found 'workers'");
 }
 
 static const char *advice_of_a_test(const char *name) { return strcmp(name, "lr") == 0 ? "ask the optimizer" : NULL; }
@@ -472,6 +473,25 @@ static void a_path_sets_one_field(void **state) {
     drop(msg);
 }
 
+static void a_path_goes_through_the_entry_of_a_map_of_messages(void **state) {
+    (void)state;
+    Trainyard__V1__JobSpec *spec = (void *)parse(SPEC, "data: {mixture: {sources: {web: {weight: 1}}}}");
+    ProtobufCMessage *msg = &spec->base;
+    set(msg, "data.mixture.sources.web.weight", "0.5");
+    set(msg, "data.mixture.sources.code.text.files", "[one]");
+    const Trainyard__V1__MixtureData *m = spec->data->mixture;
+    assert_int_equal(m->n_sources, 2);
+    assert_true(m->sources[0]->value->weight == 0.5);
+    assert_string_equal(m->sources[1]->key, "code");
+    assert_string_equal(m->sources[1]->value->text->files[0], "one");
+    struct err e = { "" };
+    assert_int_equal(codec_set_path(msg, "data.mixture.sources.web", "x", NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "data.mixture.sources: name an entry, with at most 128 bytes, and a field of it");
+    assert_int_equal(codec_set_path(msg, "data.mixture.sources.web.wait", "1", NULL, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "data.mixture.sources.web.wait: unknown field; known here: weight, text, tokens");
+    drop(msg);
+}
+
 static void a_bad_path_or_value_is_refused_and_changes_nothing(void **state) {
     (void)state;
     static const struct {
@@ -528,6 +548,7 @@ int main(void) {
         cmocka_unit_test(empty_texts_are_empty_messages),
         cmocka_unit_test(a_given_empty_optional_text_survives_the_wire),
         cmocka_unit_test(a_path_sets_one_field),
+        cmocka_unit_test(a_path_goes_through_the_entry_of_a_map_of_messages),
         cmocka_unit_test(a_bad_path_or_value_is_refused_and_changes_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -170,7 +170,7 @@ static void all_problems_are_reported_at_once(void **state) {
     assert_string_equal(e.msg,
                         "model: give exactly one of gpt, llama, resnet, vit, mlp, unrolled (and 4 more problems)");
     static const char *const lines[] = { "model: give exactly one of gpt, llama, resnet, vit, mlp, unrolled",
-                                         "data: give exactly one of text, tokens, images, idx, reconstruction",
+                                         "data: give exactly one of text, tokens, images, idx, reconstruction, mixture",
                                          "train.steps: must be given, from 1 to 1000000000000",
                                          "train.global_batch: must be given, from 1 to 1048576",
                                          "train.precision: 'fp8' is not one of: fp32, bf16, fp16" };

@@ -52,6 +52,8 @@ export class SpecForm {
       return h("select", {...attributes, onchange: (e) => this.set(into, name, e.target.value === "" ? undefined : node.type === "boolean" ? e.target.value === "true" : node.enum.find((v) => String(v) === e.target.value))},
         h("option", {value: ""}, empty), names.map((v) => h("option", {value: v, selected: present !== undefined && String(present) === v}, v)));
     }
+    if (node.items?.$ref || node.additionalProperties?.$ref || node.additionalProperties?.type === "number")
+      return h("textarea", {...attributes, rows: ROWS, placeholder: node.type === "array" ? "[...]" : "{...}", oninput: (e) => this.set(into, name, this.json(e.target.value))}, present === undefined ? "" : typeof present === "string" ? present : JSON.stringify(present, null, 2));
     if (node.type === "array")
       return h("textarea", {...attributes, rows: Math.min(ROWS, Math.max(2, (present || []).length)), placeholder: "one in each line", oninput: (e) => this.set(into, name, this.lines(e.target.value, node.items))}, (present || []).join("\n"));
     if (node.type === "object")
@@ -77,6 +79,12 @@ export class SpecForm {
       return [name, this.scalar(value, {})];
     }));
     return text.trim() !== "" && Number.isFinite(Number(text)) ? Number(text) : text;
+  }
+
+  // What is no JSON stays a text: the controller then says what is wrong with it.
+  json(text) {
+    if (text.trim() === "") return undefined;
+    try { return JSON.parse(text); } catch { return text; }
   }
 
   lines(text, items) {
