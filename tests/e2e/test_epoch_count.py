@@ -93,16 +93,26 @@ def runs(watch, attempt):
     return watch.until(is_known, 60, f"attempt {attempt} running")["event"]["state"] == "RUNNING"
 
 
+def comes_to(watch, step):
+    """Whether the job is seen at this step before it is done."""
+    def is_known(update):
+        return int(update.get("progress", {}).get("step", 0)) >= step or is_done(update)
+    return not is_done(watch.until(is_known, 60, f"step {step}"))
+
+
+def is_done(update):
+    return update.get("event", {}).get("state") == "SUCCEEDED"
+
+
 def run_with_kills(service, submit, draw, kills, first, steps):
     """Submits a job, and kills drawn ranks of it with kill -9 at drawn steps behind `first`. A job that is done before
     its last kill is followed by another."""
     for _ in range(5):
         job = submit()
         with service.watch(job) as watch, contextlib.suppress(ProcessLookupError):
-            for attempt, at in enumerate(sorted(draw.sample(range(first + 1, first + steps * 3 // 4), kills)), 1):
-                if not runs(watch, attempt):
+            for attempt, at in enumerate(sorted(draw.sample(range(first + 1, first + steps // 2), kills)), 1):
+                if not runs(watch, attempt) or not comes_to(watch, at):
                     break
-                watch.until_step(at)
                 os.kill(draw.choice(sorted(service.worker_pids(job).values()))[0], signal.SIGKILL)
         if service.wait_end(job)["attempt"] == kills + 1:
             return job
