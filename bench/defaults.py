@@ -6,6 +6,7 @@ is busy otherwise still tells best; a ratio is the median over the rounds. Argum
 without). TRAINYARD_PRECISION=bf16 trains in bf16."""
 
 import array
+import ctypes
 import json
 import os
 import pathlib
@@ -43,6 +44,11 @@ def write_data(folder):
     shapes.main(folder / "images", 8)
 
 
+def die_with_parent():
+    """A process that stands still would otherwise outlive a benchmark that is killed."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
 def processor_seconds(pid):
     return time.clock_gettime((~pid << 3) | 2)  # the clock of all threads of a process: clock_getcpuclockid(3)
 
@@ -59,7 +65,8 @@ class Run:
             train |= {"micro_batch": batch // cut, "lanes": cut}
         spec = {"name": "bench", "model": model, "data": source, "train": train, "checkpoint": {"every": 0}}
         self.process = subprocess.Popen([BIN / "trainyard-train", "-", "--json", "--threads", "1"], text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                        preexec_fn=die_with_parent)
         self.process.stdin.write(json.dumps(spec))
         self.process.stdin.close()
         self.total, self.seconds = 0, []
