@@ -27,8 +27,8 @@ bool spec_changes_add(struct spec_changes *c, const char *change);
 MUST_CHECK status_t spec_read(const char *file, const struct spec_changes *changes, Trainyard__V1__JobSpec **ret,
                               struct err *e);
 
-/* The same for a job that resumes from a checkpoint's folder: where the spec leaves the cut into micro-batches open, the
- * checkpoint's goes on, as far as it divides the batch. resume may be NULL. */
+/* The same for a job that resumes from a checkpoint's folder: where the spec leaves the cut into micro-batches open,
+ * the checkpoint's goes on, as far as it divides the batch. resume may be NULL. */
 MUST_CHECK status_t spec_read_resumed(const char *file, const struct spec_changes *changes, const char *resume,
                                       Trainyard__V1__JobSpec **ret, struct err *e);
 
