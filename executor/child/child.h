@@ -8,9 +8,9 @@
 
 #include "api/codec/frame.h"
 #include "base/status.h"
-#include "trainyard/v1/worker.pb-c.h"
 
 #include <stdbool.h>
+#include <trainyard/v1/worker.pb-c.h>
 
 enum { CHILD_COMMANDS_FD = 3, CHILD_RECORDS_FD = 4 };
 
