@@ -142,6 +142,8 @@ static status_t check_excepted_name(const struct roots *r, int root, const char 
     char folder[PATH_MAX], real[2 * PATH_MAX];
     TRY(real_path(root, path, folder, e));
     snprintf(real, sizeof real, "%s/%s", folder[1] ? folder : "", name);
+    if (is_opened(r, real))
+        return ST_OK;
     for (size_t i = 0; i < r->n_except; i++)
         if (is_within(real, &r->except[i]))
             return refuse_excepted(r, path, e);

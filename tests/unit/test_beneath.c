@@ -200,6 +200,17 @@ static void what_is_excepted_stays_closed_by_every_name(void **state) {
         FAILS(roots_open(&roots, in(closed[i]), O_RDONLY, &fd, e), ST_PERMISSION_DENIED, "belongs to the service");
     OK(roots_open(&roots, in("inside/file"), O_RDONLY, &fd, e));
     reads(fd, "inside");
+    const char *below[] = { base };
+    roots.paths = below;
+    FAILS(roots_make(&roots, in("inside/state/a/b"), 0700, &fd, e), ST_PERMISSION_DENIED, "belongs to the service");
+    char opened[160];
+    assert_int_equal(mkdir(in("inside/state/a"), 0700), 0);
+    snprintf(opened, sizeof opened, "%s", in("inside/state/a"));
+    roots.opened = opened; /* but this folder in an excepted one */
+    OK(roots_make(&roots, in("inside/state/a/b"), 0700, &fd, e));
+    closep(&fd);
+    FAILS(roots_make(&roots, in("inside/state/b"), 0700, &fd, e), ST_PERMISSION_DENIED, "belongs to the service");
+    roots.paths = all;
     FAILS(roots_open(&roots, "/proc/self/environ", O_RDONLY, &fd, e), ST_PERMISSION_DENIED, "");
     FAILS(roots_open(&roots, "/proc/version", O_RDONLY, &fd, e), ST_PERMISSION_DENIED, "kernel's");
 }
