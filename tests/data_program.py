@@ -26,17 +26,37 @@ def message(name):
 
 
 COMMAND, RECORD, END = message("WorkerCommand"), message("WorkerRecord"), message("WorkerEnd")
-FINISHED, BAD_SPEC, HOST_FAULT = (END.Cause.Value(f"CAUSE_{name}") if f"CAUSE_{name}" in END.Cause.keys() else END.Cause.Value(name)
-                                  for name in ("FINISHED", "BAD_SPEC", "HOST_FAULT"))
+FINISHED, BAD_SPEC, HOST_FAULT, CHECKPOINT_UNREADABLE = (END.Cause.Value(f"CAUSE_{name}") if f"CAUSE_{name}" in END.Cause.keys() else END.Cause.Value(name)
+                                  for name in ("FINISHED", "BAD_SPEC", "HOST_FAULT", "CHECKPOINT_UNREADABLE"))
 
 
-def order(uris, cache, mib=1024, stores=(), check=False, patience_s=0):
+def order(uris, cache, mib=1024, stores=(), check=False, patience_s=0, checkpoint=("", "")):
+    """checkpoint: its URI, and the folder that gets its files."""
     command = COMMAND()
     fetch = command.fetch_data
+    fetch.checkpoint, fetch.checkpoint_folder = map(str, checkpoint)
     fetch.uris.extend(uris)
     fetch.cache, fetch.cache_bytes, fetch.check, fetch.patience_s = str(cache), int(mib * (1 << 20)), check, patience_s
     for store in stores:
         fetch.stores.add(**store)
+    return command.SerializeToString()
+
+
+def upload(folder, files, uri, stores, patience_s=0):
+    command = COMMAND()
+    shard = command.upload_shard
+    shard.folder, shard.uri, shard.patience_s = str(folder), uri, patience_s
+    shard.files.extend(files)
+    for store in stores:
+        shard.stores.add(**store)
+    return command.SerializeToString()
+
+
+def removal(pattern, stores, patience_s=0):
+    command = COMMAND()
+    command.remove_objects.pattern, command.remove_objects.patience_s = pattern, patience_s
+    for store in stores:
+        command.remove_objects.stores.add(**store)
     return command.SerializeToString()
 
 
@@ -109,13 +129,26 @@ class Program:
 
 @contextlib.contextmanager
 def running(*arguments, environment=None, **more):
-    program = Program(order(*arguments, **more), environment)
+    with running_command(order(*arguments, **more), environment) as program:
+        yield program
+
+
+@contextlib.contextmanager
+def running_command(command, environment=None):
+    program = Program(command, environment)
     try:
         yield program
     finally:
         if not program.killed:
             status, error = program.close()
             assert (status, error) == (0, ""), f"it ends well, and a sanitizer finds nothing: {status} {error}"
+
+
+def done(command):
+    """The program after its end."""
+    with running_command(command) as program:
+        program.wait()
+    return program
 
 
 def fetched(*arguments, environment=None, **more):

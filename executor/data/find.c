@@ -23,6 +23,7 @@ struct finding {
     struct data_uri uri;
     char commit[COMMIT_BYTES]; /* hf */
     char *commit_of;           /* the repository and the revision of that commit */
+    bool none_is_fine;         /* a pattern may match nothing */
     int listed;
 };
 
@@ -165,7 +166,7 @@ static status_t list(struct finding *f, const char *path, struct err *e) {
     answer_init(&answer);
     status_t st = pages_read(f, &p, &answer, e);
     answer_done(&answer);
-    if (st == ST_OK && f->ret->n == before)
+    if (st == ST_OK && f->ret->n == before && !f->none_is_fine)
         st = err_set(e, ST_NOT_FOUND, "%.200s: no object matches '%.200s'", f->text, path);
     return st;
 }
@@ -225,9 +226,10 @@ static status_t uri_take(struct finding *f, struct err *e) {
     return st;
 }
 
-status_t find_objects(const struct stores *stores, int n, char *const *uris, struct data_objects *ret, struct err *e) {
+static status_t find(const struct stores *stores, int n, char *const *uris, bool none_is_fine, struct data_objects *ret,
+                     struct err *e) {
     struct data_objects objects = { 0 };
-    struct finding f = { .stores = stores, .ret = &objects };
+    struct finding f = { .stores = stores, .ret = &objects, .none_is_fine = none_is_fine };
     status_t st = http_open(&f.http, e);
     for (int i = 0; st == ST_OK && i < n; i++) {
         f.index = i;
@@ -244,4 +246,12 @@ status_t find_objects(const struct stores *stores, int n, char *const *uris, str
     else
         data_objects_done(&objects);
     return st;
+}
+
+status_t find_objects(const struct stores *stores, int n, char *const *uris, struct data_objects *ret, struct err *e) {
+    return find(stores, n, uris, false, ret, e);
+}
+
+status_t find_objects_or_none(const struct stores *stores, char *pattern, struct data_objects *ret, struct err *e) {
+    return find(stores, 1, &pattern, true, ret, e);
 }

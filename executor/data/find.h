@@ -9,5 +9,8 @@
  * has no match. */
 MUST_CHECK status_t find_objects(const struct stores *stores, int n, char *const *uris, struct data_objects *ret,
                                  struct err *e);
+/* Those of one pattern, or none. */
+MUST_CHECK status_t find_objects_or_none(const struct stores *stores, char *pattern, struct data_objects *ret,
+                                         struct err *e);
 
 #endif

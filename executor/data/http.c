@@ -3,6 +3,7 @@
  *   - the path is sent as it is written (CURLOPT_PATH_AS_IS), because it is signed as it is written
  *   - signatures are libcurl's (AWS_SIGV4). The query is encoded and sorted by the caller, since libcurl 7.88 signs it
  *     as it is; x-amz-content-sha256 is given, so that all versions sign the same. A HEAD or GET has an empty body
+ *   - a body is sent from memory (POSTFIELDS), because libcurl signs no other in all of its versions
  *   - libcurl sends a token only to the host of the address, and not to one that a redirect names
  *   - redirects are followed from https to https only, and not at all for S3, where a signature is for one host */
 #include "executor/data/http.h"
@@ -24,8 +25,11 @@ enum {
     PAUSE_FIRST_MS = 200,
     PAUSE_MAX_MS = 10 * 1000,
     RETRY_AFTER_MAX_MS = 60 * 1000,
-    STEP_MS = 50, /* for the end, in a pause */
+    EXPECT_MS = 200, /* not every server says that it wants a large body */
+    STEP_MS = 50,    /* for the end, in a pause */
 };
+
+static const char EMPTY_SHA256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 struct http {
     CURL *curl;
@@ -126,9 +130,17 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
     return atomic_load((const atomic_bool *)ctx);
 }
 
+/* libcurl 7.88 would sign an empty "Expect:" and not send it. */
+static struct curl_slist *headers_add_body(struct curl_slist *l, const struct http_request *r) {
+    l = curl_slist_append(l, "Content-Type: application/octet-stream");
+    return r->header ? curl_slist_append(l, r->header) : l;
+}
+
 static struct curl_slist *headers_of(const struct http_request *r) {
     char line[ANSWER_TAG_BYTES + 32];
     struct curl_slist *l = curl_slist_append(NULL, "Accept-Encoding: identity");
+    if (r->body)
+        l = headers_add_body(l, r);
     if (r->etag) {
         snprintf(line, sizeof line, "If-Match: %s", r->etag);
         l = curl_slist_append(l, line);
@@ -139,11 +151,12 @@ static struct curl_slist *headers_of(const struct http_request *r) {
     }
     if (r->store->scheme != DATA_S3)
         return l;
-    l = curl_slist_append(l, "x-amz-checksum-mode: ENABLED");
-    if (r->store->user)
-        l = curl_slist_append(l, "x-amz-content-sha256: "
-                                 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-    return l;
+    if (!r->method)
+        l = curl_slist_append(l, "x-amz-checksum-mode: ENABLED");
+    if (!r->store->user)
+        return l;
+    snprintf(line, sizeof line, "x-amz-content-sha256: %s", r->body ? r->body_sha256 : EMPTY_SHA256);
+    return curl_slist_append(l, line);
 }
 
 /* https: one host alone gets the token. */
@@ -213,6 +226,13 @@ static void set_request(struct http *h, struct transfer *t, const struct curl_sl
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, t);
     if (getenv("SSL_CERT_FILE"))
         curl_easy_setopt(curl, CURLOPT_CAINFO, getenv("SSL_CERT_FILE"));
+    if (r->body) {
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, r->body);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->body_bytes);
+        curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)EXPECT_MS);
+    }
+    if (r->method)
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, r->method);
     if (r->write && (r->from > 0 || r->bytes < r->total)) {
         snprintf(range, sizeof range, "%lld-%lld", (long long)r->from, (long long)(r->from + r->bytes - 1));
         curl_easy_setopt(curl, CURLOPT_RANGE, range);

@@ -18,6 +18,10 @@ struct http_request {
     int64_t from, bytes, total;
     status_t (*write)(void *ctx, const void *data, size_t n, struct err *e);
     void *ctx;
+    /* PUT, POST or DELETE, for s3; NULL: GET, or HEAD. PUT and POST send the whole body, whose SHA-256 is given as
+     * hexadecimal digits, with one more header or NULL. */
+    const char *method, *body, *body_sha256, *header;
+    size_t body_bytes;
 };
 
 struct http;

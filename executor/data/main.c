@@ -1,6 +1,7 @@
-/* trainyard-data: copies the objects of one attempt into the cache of the host, and keeps them in use. The agent starts
- * it, with commands on descriptor 3 and records on 4, as a worker. It gets one command, and reports until its last
- * report; then it waits for the end of the pipe, which comes with the end of the attempt. A thread does the order; the
+/* trainyard-data: copies the objects of one attempt into the cache of the host, and keeps them in use; or writes the
+ * files of a checkpoint to a store; or removes those of an old one. The agent starts it, with commands on descriptor 3
+ * and records on 4, as a worker. It gets one command, and reports until its last report; then it ends, or if it keeps
+ * copies in use it waits for the end of the pipe, which comes with the end of the attempt. A thread does the order; the
  * first one reports how far it is, and ends the process as soon as the pipe ends: a process can end at any moment, and
  * the next one goes on.
  *
@@ -11,8 +12,10 @@
 #include "base/limits.h"
 #include "base/privileges.h"
 #include "executor/child/child.h"
+#include "executor/data/checkpoint.h"
 #include "executor/data/memory.h"
 #include "executor/data/report.h"
+#include "executor/data/upload.h"
 
 #include <linux/capability.h>
 #include <poll.h>
@@ -30,8 +33,8 @@ enum { STEP_MS = 500 };
 static const char usage[] =
     "usage: trainyard-data --agent-pid PID\n"
     "\n"
-    "Copies the data of a job into the cache of this host for trainyard-executor, which starts it with commands on\n"
-    "descriptor 3 and records on 4.\n"
+    "Copies the data of a job into the cache of this host, or a checkpoint to a store, for trainyard-executor, which\n"
+    "starts it with commands on descriptor 3 and records on 4.\n"
     "\n"
     "  --agent-pid PID        the agent that started this program, which ends when the agent does\n"
     "  --help, --version\n";
@@ -39,16 +42,20 @@ static const char usage[] =
 static const struct child child = { .name = "trainyard-data", .usage = usage, .orphaned = 1 };
 
 struct work {
-    struct fetch fetch;
-    int over; /* an eventfd */
+    struct fetch fetch, checkpoint;
+    const Trainyard__V1__ShardUpload *upload;
+    const Trainyard__V1__ObjectsRemove *remove;
+    status_t (*run)(struct work *w, struct err *e);
+    bool no_checkpoint; /* it is gone */
+    int over;           /* an eventfd */
     status_t st;
     struct err why;
 };
 
-static void *order_do(void *ctx) {
+static void *work_do(void *ctx) {
     struct work *w = ctx;
     const uint64_t one = 1;
-    w->st = fetch_run(&w->fetch, &w->why);
+    w->st = w->run(w, &w->why);
     if (write(w->over, &one, sizeof one) != (ssize_t)sizeof one)
         abort(); /* a counter that is 0 has space */
     return NULL;
@@ -67,34 +74,99 @@ static void wait_for(struct work *w, struct report_progress *progress) {
     }
 }
 
-static void keys_wipe(const Trainyard__V1__DataFetch *order) {
-    for (size_t i = 0; i < order->n_stores; i++) {
-        const ProtobufCBinaryData keys[] = { order->stores[i]->access_key, order->stores[i]->secret_key };
+static status_t work_start(struct work *w, struct report_progress *progress, struct err *e) {
+    pthread_t thread;
+    w->over = eventfd(0, EFD_CLOEXEC);
+    if (w->over < 0 || pthread_create(&thread, NULL, work_do, w) != 0)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "the host allows no more threads or files");
+    wait_for(w, progress);
+    pthread_join(thread, NULL);
+    closep(&w->over);
+    return ST_OK;
+}
+
+static void keys_wipe(Trainyard__V1__DataStore *const *stores, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        const ProtobufCBinaryData keys[] = { stores[i]->access_key, stores[i]->secret_key };
         for (size_t k = 0; k < 2; k++)
             if (keys[k].len > 0)
                 explicit_bzero(keys[k].data, keys[k].len);
     }
+    prctl(PR_SET_DUMPABLE, 1); /* it has no more keys */
 }
 
-static status_t order_take(const Trainyard__V1__DataFetch *order, struct err *e) {
-    struct work w = { .fetch = { .order = order }, .over = eventfd(0, EFD_CLOEXEC), .why = { "" } };
+/* ---- the data, and the checkpoint to resume from ---- */
+
+static status_t data_fetch(struct work *w, struct err *e) {
+    const Trainyard__V1__DataFetch *order = w->fetch.order;
+    if (order->n_uris > 0 || !*order->checkpoint)
+        TRY(fetch_run(&w->fetch, e));
+    status_t st = *order->checkpoint ? checkpoint_fetch(&w->checkpoint, e) : ST_OK;
+    w->no_checkpoint = checkpoint_is_missing(st);
+    return st;
+}
+
+static status_t fetch_take(const Trainyard__V1__DataFetch *order, struct err *e) {
+    struct work w = { .fetch = { .order = order }, .checkpoint = { .order = order }, .run = data_fetch };
     struct report_progress progress = { .since_ms = clock_mono_ms() };
-    pthread_t thread;
-    if (w.over < 0 || pthread_create(&thread, NULL, order_do, &w) != 0)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "the host allows no more threads or files");
-    wait_for(&w, &progress);
-    pthread_join(thread, NULL);
+    TRY(work_start(&w, &progress, e));
     report_progress(&progress, &w.fetch); /* whoever is fast has not said yet that something was copied */
     fetch_done_stores(&w.fetch);
-    keys_wipe(order);
-    prctl(PR_SET_DUMPABLE, 1); /* it has no more keys */
-    report_last(&progress, &w.fetch, w.st, &w.why);
+    fetch_done_stores(&w.checkpoint);
+    keys_wipe(order->stores, order->n_stores);
+    report_last(&progress, &w.fetch, w.st, w.no_checkpoint, &w.why);
     struct pollfd end = { .fd = CHILD_COMMANDS_FD };
-    while (w.st == ST_OK && w.fetch.cache && poll(&end, 1, -1) < 1)
+    while (w.st == ST_OK && (w.fetch.cache || w.checkpoint.cache) && poll(&end, 1, -1) < 1)
         continue;
     fetch_done(&w.fetch);
-    closep(&w.over);
+    fetch_done(&w.checkpoint);
     return ST_OK;
+}
+
+/* ---- checkpoints that are written and removed ---- */
+
+static status_t stores_take(struct work *w, Trainyard__V1__DataStore **stores, size_t n, int32_t patience_s,
+                            struct err *e) {
+    Trainyard__V1__DataFetch order = TRAINYARD__V1__DATA_FETCH__INIT;
+    order.stores = stores;
+    order.n_stores = n;
+    order.patience_s = patience_s;
+    return stores_open(&order, &w->fetch.end, &w->fetch.stores, e);
+}
+
+static status_t shard_upload(struct work *w, struct err *e) {
+    const Trainyard__V1__ShardUpload *order = w->upload;
+    TRY(stores_take(w, order->stores, order->n_stores, order->patience_s, e));
+    return upload_files(order, &w->fetch.stores.of[DATA_S3], e);
+}
+
+static status_t objects_remove(struct work *w, struct err *e) {
+    const Trainyard__V1__ObjectsRemove *order = w->remove;
+    TRY(stores_take(w, order->stores, order->n_stores, order->patience_s, e));
+    return remove_objects(&w->fetch.stores, order->pattern, e);
+}
+
+static status_t change_store(struct work *w, Trainyard__V1__DataStore *const *stores, size_t n, struct err *e) {
+    struct report_progress progress = { .since_ms = clock_mono_ms() };
+    TRY(work_start(w, &progress, e));
+    fetch_done_stores(&w->fetch);
+    keys_wipe(stores, n);
+    report_last(&progress, &w->fetch, w->st, false, &w->why);
+    return ST_OK;
+}
+
+static status_t command_take(const Trainyard__V1__WorkerCommand *command, struct err *e) {
+    struct work w = { .run = NULL };
+    switch (command->command_case) {
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_FETCH_DATA: return fetch_take(command->fetch_data, e);
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_UPLOAD_SHARD:
+        w = (struct work){ .upload = command->upload_shard, .run = shard_upload };
+        return change_store(&w, w.upload->stores, w.upload->n_stores, e);
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_REMOVE_OBJECTS:
+        w = (struct work){ .remove = command->remove_objects, .run = objects_remove };
+        return change_store(&w, w.remove->stores, w.remove->n_stores, e);
+    default: return err_set(e, ST_INTERNAL, "the first command is of another release: restart trainyard-executor");
+    }
 }
 
 /* An agent that is root may have a cache in folders of other users. */
@@ -106,11 +178,7 @@ static status_t work(struct frame_reader *reader, struct err *e) {
     Trainyard__V1__WorkerCommand *command;
     TRY(child_command_wait(reader, &command, e));
     frame_reader_wipe(reader);
-    status_t st = ST_OK;
-    if (command->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_FETCH_DATA)
-        st = order_take(command->fetch_data, e);
-    else
-        st = err_set(e, ST_INTERNAL, "the first command is of another release: restart trainyard-executor");
+    status_t st = command_take(command, e);
     trainyard__v1__worker_command__free_unpacked(command, NULL);
     return st;
 }

@@ -116,7 +116,8 @@ static Trainyard__V1__WorkerEnd__Cause cause_of(status_t st) {
     }
 }
 
-void report_last(const struct report_progress *p, const struct fetch *f, status_t st, const struct err *why) {
+void report_last(const struct report_progress *p, const struct fetch *f, status_t st, bool no_checkpoint,
+                 const struct err *why) {
     Trainyard__V1__DataReport r = TRAINYARD__V1__DATA_REPORT__INIT;
     if (st == ST_OK)
         report_objects(f);
@@ -124,6 +125,6 @@ void report_last(const struct report_progress *p, const struct fetch *f, status_
         report_ready(p, f);
     r.last = true;
     r.message = text(why->msg);
-    r.cause = cause_of(st);
+    r.cause = no_checkpoint ? TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE : cause_of(st);
     report(&r);
 }

@@ -15,7 +15,8 @@ struct report_progress {
 };
 void report_progress(struct report_progress *p, const struct fetch *f);
 
-/* The objects, the event data_ready, and the last report. */
-void report_last(const struct report_progress *p, const struct fetch *f, status_t st, const struct err *why);
+/* The objects, the event data_ready, and the last report. no_checkpoint: it is gone. */
+void report_last(const struct report_progress *p, const struct fetch *f, status_t st, bool no_checkpoint,
+                 const struct err *why);
 
 #endif
