@@ -7,7 +7,8 @@
  *   4. write the data file, then the table, then (rank 0) the manifest
  *   5. on a failure, remove this rank's files, and the folder if it is empty. Another rank may have removed the empty
  *      folder just before this rank writes to it; then the writing is repeated
- *   6. call `done` with the result
+ *   6. if the caller keeps the files elsewhere: call `keep`, and remove them
+ *   7. call `done` with the result
  *
  * `busy` is set by submit and cleared by the thread, so at most one snapshot is in work. */
 #include "engine/checkpoint/writer.h"
@@ -209,7 +210,10 @@ static status_t write_snapshot(struct writing *job, struct err *e) {
     /* Another rank that failed may have removed the empty folder. This is not an error of this rank. */
     for (int again = 0; st != ST_OK && again < FOLDER_TRIES && folder_is_gone(job); again++)
         st = write_files(job, e);
-    if (st != ST_OK && job->folder >= 0) {
+    const bool elsewhere = st == ST_OK && job->config->keep;
+    if (elsewhere)
+        st = job->config->keep(job->config->done_ctx, job->snapshot->step, e);
+    if ((st != ST_OK || elsewhere) && job->folder >= 0) {
         remove_files(job);
         unlinkat(job->attempt, job->name, AT_REMOVEDIR); /* fails if another rank's files are in it */
     }

@@ -17,6 +17,9 @@
  * Each file is written under a temporary name, fsynced, renamed, and its folder fsynced. The result reports a failure
  * at any point. An incomplete file never has its final name, and started files are removed.
  *
+ * With `keep` the files are on their way to another place: it is called when this rank's files are complete, and takes
+ * them there. Then they are removed. The result is good only if `keep` succeeds.
+ *
  * Chunk digests of all ranks are exchanged before the first byte is written, in batches of bounded size, so that the
  * manifest has every tensor's digest and every rank knows weights_sha256. Every rank must therefore submit the same
  * checkpoints. The caller chooses which rank writes which segment: the segments of all ranks must cover every tensor
@@ -64,7 +67,8 @@ struct checkpoint_writer_config {
     checkpoint_exchange_fn *exchange; /* may be NULL when world_size is 1 */
     void *exchange_ctx;
     void (*done)(void *ctx, const struct checkpoint_result *result); /* from the writer's thread */
-    void *done_ctx;
+    status_t (*keep)(void *ctx, int64_t step, struct err *e); /* from the writer's thread, which waits; NULL: none */
+    void *done_ctx;                                           /* of both */
 };
 
 struct checkpoint_snapshot {

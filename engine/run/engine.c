@@ -192,8 +192,11 @@ static status_t final_checkpoint(struct engine *engine, enum engine_outcome *ret
         return ST_OK;
     int64_t stall_ns;
     *ret_failed = ENGINE_CHECKPOINT_WRITE;
+    /* The digests of the final one are exchanged by all ranks at once, and a rank may keep an older one for minutes. */
+    TRY(snapshot_wait_all(engine->snapshot, e));
     status_ignore(snapshot_wait(engine->snapshot, NULL)); /* a notice has reported an older one's failure */
     TRY(snapshot_take(engine->snapshot, true, &stall_ns, e));
+    TRY(snapshot_wait_all(engine->snapshot, e)); /* before the barrier, which has a time limit */
     return snapshot_wait(engine->snapshot, e);
 }
 

@@ -152,6 +152,9 @@ struct engine_hooks {
      * snapshots), profile_without_kernels, profile_failed. */
     void (*notice)(void *ctx, const char *kind, const char *message, int64_t step);
     void (*shard)(void *ctx, const struct engine_shard *shard);
+    /* Before `shard`, from the same thread, which waits: this rank's files of the step are complete, and are to be kept
+     * elsewhere. They are removed afterwards. An error fails the checkpoint. NULL: the files stay. */
+    status_t (*keep)(void *ctx, int64_t step, struct err *e);
     /* engine_set_threads has taken effect: the step after `step` is the first with this number of threads. */
     void (*threads)(void *ctx, int threads, int64_t step);
     /* The compute thread makes progress: several times a step, and while it loads. Must be cheap. For hang

@@ -36,7 +36,11 @@
 static_assert((size_t)CHECKPOINT_TUNING_CACHE_BYTES >= KERNELS_TUNING_CACHE_BYTES,
               "a tuning cache fits in a checkpoint");
 
-enum { MAX_UNCOMMITTED = 2, PROGRESS_MS = 10 /* between two progress reports while snapshot_wait waits */ };
+enum {
+    MAX_UNCOMMITTED = 2,
+    PROGRESS_MS = 10, /* between two progress reports while snapshot_wait waits */
+    GANG_MS = 1000,   /* between two exchanges of ranks that wait for each other's files */
+};
 
 struct snapshot {
     struct engine *engine;
@@ -113,6 +117,11 @@ static void on_written(void *ctx, const struct checkpoint_result *r) {
         engine->hooks.shard(engine->hooks.ctx, &shard);
 }
 
+static status_t keep(void *ctx, int64_t step, struct err *e) {
+    const struct snapshot *s = ctx;
+    return s->engine->hooks.keep(s->engine->hooks.ctx, step, e);
+}
+
 static status_t exchange(void *ctx, const void *mine, size_t n, struct bytes *all, struct err *e) {
     struct engine *engine = ctx;
     return collective_all_gather_blobs(engine->collective, COLLECTIVE_CHECKPOINT, mine, n, all, e);
@@ -146,6 +155,7 @@ static status_t open_writer(struct snapshot *s, struct err *e) {
                                                .exchange = exchange,
                                                .exchange_ctx = engine,
                                                .done = on_written,
+                                               .keep = engine->hooks.keep ? keep : NULL,
                                                .done_ctx = s };
     return checkpoint_writer_open(&config, &s->writer, e);
 }
@@ -241,6 +251,19 @@ status_t snapshot_wait(struct snapshot *s, struct err *e) {
     while (!checkpoint_writer_wait_ms(s->writer, PROGRESS_MS))
         engine_progress(s->engine);
     return checkpoint_writer_wait(s->writer, e);
+}
+
+status_t snapshot_wait_all(struct snapshot *s, struct err *e) {
+    struct engine *engine = s->engine;
+    const struct collective_group world = collective_world(engine->collective);
+    for (uint64_t busy = 1; busy && engine->world_size > 1;) {
+        const deadline_ms_t end = deadline_in(GANG_MS);
+        engine_progress(engine);
+        while ((busy = !checkpoint_writer_wait_ms(s->writer, PROGRESS_MS)) && clock_mono_ms() < end)
+            engine_progress(engine);
+        TRY(collective_or(engine->collective, COLLECTIVE_CONTROL, &world, &busy, 1, e));
+    }
+    return ST_OK;
 }
 
 void snapshot_committed(struct snapshot *s, int64_t step) { set_committed(s, step); }

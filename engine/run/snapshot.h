@@ -31,6 +31,9 @@ bool snapshot_busy(struct snapshot *s);
 MUST_CHECK status_t snapshot_take(struct snapshot *s, bool final, int64_t *ret_stall_ns, struct err *e);
 /* Waits until nothing is being written; returns the newest checkpoint's status. Reports progress meanwhile. */
 MUST_CHECK status_t snapshot_wait(struct snapshot *s, struct err *e);
+/* Waits until no rank writes anything. Every rank calls it, and reports progress meanwhile: a rank may take minutes
+ * longer than the others. */
+MUST_CHECK status_t snapshot_wait_all(struct snapshot *s, struct err *e);
 /* The checkpoint of this step, and all older ones, no longer count as uncommitted. Any thread. */
 void snapshot_committed(struct snapshot *s, int64_t step);
 /* True once after a checkpoint that this rank could not write: the other ranks wait for its commit and must be

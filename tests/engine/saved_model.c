@@ -57,6 +57,7 @@ int cut_evenly(int rank, int world_size, struct checkpoint_segment *segments) {
     return count;
 }
 cut_fn *cut = cut_evenly;
+status_t (*keep)(void *ctx, int64_t step, struct err *e);
 
 char root[] = "/tmp/ty-checkpoint-XXXXXX";
 
@@ -99,6 +100,7 @@ static struct checkpoint_writer *writer_of(const char *directory, int rank, stru
                                                .exchange = meeting->world_size > 1 ? meet : NULL,
                                                .exchange_ctx = &o->members[rank],
                                                .done = note_result,
+                                               .keep = keep,
                                                .done_ctx = o };
     struct checkpoint_writer *w = NULL;
     struct err e = { "" };

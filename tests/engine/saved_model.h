@@ -19,6 +19,7 @@ typedef int cut_fn(int rank, int world_size, struct checkpoint_segment *segments
 /* Divides the chunks, in the order of MODEL, into equal shares of the ranks. */
 int cut_evenly(int rank, int world_size, struct checkpoint_segment *segments);
 extern cut_fn *cut; /* how save cuts; cut_evenly unless a test sets another */
+extern status_t (*keep)(void *ctx, int64_t step, struct err *e); /* of the writers; NULL unless a test sets one */
 
 /* The value of element i of a tensor in a checkpoint with this seed. */
 float value_of(int tensor, int64_t i, int seed);

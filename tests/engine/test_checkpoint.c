@@ -14,11 +14,13 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -346,6 +348,33 @@ static void judge_header(const char *json, int data, const char *says) {
         fail_msg("%s: %s, '%s'", json, status_name(st), e.msg);
 }
 
+static atomic_int kept;      /* files that the writers of two ranks found when they kept their shards */
+static status_t kept_status; /* what comes of it */
+
+static status_t keep_shard(void *ctx, int64_t step, struct err *e) {
+    (void)ctx;
+    for (int r = 0; r < 2; r++)
+        kept += access(path_of("%s/away/step-%lld/rank-%d.json", root, (long long)step, r).s, R_OK) == 0;
+    return kept_status == ST_OK ? ST_OK : err_set(e, kept_status, "the store is away");
+}
+
+static void files_are_kept_elsewhere_before_the_result_and_then_removed(void **state) {
+    (void)state;
+    const status_t all[] = { ST_OK, ST_UNAVAILABLE };
+    keep = keep_shard;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct outcome o;
+        kept = 0;
+        kept_status = all[i];
+        assert_int_equal(save(path_of("%s/away", root).s, 2, 3, 1, &o), all[i]);
+        assert_int_equal(o.status[1], all[i]);
+        assert_string_equal(o.message[0], all[i] == ST_OK ? "" : "the store is away");
+        assert_true(kept >= 2); /* each rank finds its own, and perhaps that of the other */
+        assert_int_not_equal(access(path_of("%s/away/step-3", root).s, F_OK), 0);
+    }
+    keep = NULL;
+}
+
 static void a_header_that_breaks_a_rule_of_the_format_is_refused(void **state) {
     (void)state;
     static const struct {
@@ -436,6 +465,7 @@ int main(void) {
         cmocka_unit_test(averages_and_optimizer_states_are_no_weights),
         cmocka_unit_test(a_folder_that_cannot_be_made_is_one_sentence),
         cmocka_unit_test(a_busy_writer_takes_no_second_snapshot),
+        cmocka_unit_test(files_are_kept_elsewhere_before_the_result_and_then_removed),
         cmocka_unit_test(a_header_that_breaks_a_rule_of_the_format_is_refused),
         cmocka_unit_test(a_header_longer_than_the_file_is_refused),
         cmocka_unit_test(a_header_of_too_many_tensors_is_refused),
