@@ -48,6 +48,10 @@ static status_t export_it(const Trainyard__V1__Checkpoint *checkpoint, const str
     if (checkpoint->state != TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED)
         return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a complete checkpoint can be exported",
                        checkpoint->name);
+    if (*checkpoint->directory != '/')
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "%s is in the store %s: copy its objects to a folder, and run `trainyard-train export FOLDER`",
+                       checkpoint->name, checkpoint->directory);
     if (access(checkpoint->directory, R_OK | X_OK) != 0)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "%s is in %s, which this machine cannot read: run the command on a host that shares the folder",

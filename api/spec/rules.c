@@ -38,6 +38,7 @@ void rules_check(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
         check_labels(spec, p);
     if (spec->stores)
         rules_stores(spec, p);
+    rules_checkpoint_store(spec, p);
     if (spec->program) {
         rules_program(spec, p);
         return;

@@ -27,6 +27,7 @@ void rules_data(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 void rules_mixture(const Trainyard__V1__MixtureData *m, struct spec_problems *p);
 /* rules_stores.c: how hosts reach data that are no files of theirs. */
 void rules_stores(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
+void rules_checkpoint_store(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 /* The same file: URIs of http://, of a spec with or without stores. */
 void rules_unencrypted(const Trainyard__V1__JobSpec *spec, struct spec_problems *p);
 /* rules_train.c: batches, optimizer, schedule, profile. */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REGION_BYTES = 63 };
+enum { REGION_BYTES = 63, STORE_URI_BYTES = 800 /* a key of S3 has 1,024 */ };
 
 /* HOST[:PORT] behind http:// or https://. */
 static const char *host_of(const char *endpoint) {
@@ -81,6 +81,43 @@ void rules_unencrypted(const Trainyard__V1__JobSpec *spec, struct spec_problems 
     free(uris);
 }
 
+/* ---- checkpoints ---- */
+
+bool spec_checkpoints_in_store(const Trainyard__V1__JobSpec *spec) {
+    return spec->checkpoint && spec->checkpoint->store && *spec->checkpoint->store;
+}
+
+/* Step folders are named below it, so it is the name of one object without an end. */
+static void check_store_uri(const char *uri, struct spec_problems *p) {
+    struct err why;
+    const size_t n = strlen(uri);
+    if (strncmp(uri, "s3://", 5) != 0 || n > STORE_URI_BYTES || uri[n - 1] == '/' || strpbrk(uri, "]}"))
+        problem_add(
+            p, "checkpoint.store: '%.120s' is not s3://BUCKET/PREFIX with at most %d bytes, and without '/' at its end",
+            uri, STORE_URI_BYTES);
+    else if (data_uri_check(uri, false, &why) != ST_OK)
+        problem_add(p, "checkpoint.store: %s", why.msg);
+}
+
+void rules_checkpoint_store(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
+    if (!spec_checkpoints_in_store(spec))
+        return;
+    if (spec->program) {
+        problem_add(p, "checkpoint.store: is for a model; a program writes its checkpoints to checkpoint.directory");
+        return;
+    }
+    check_store_uri(spec->checkpoint->store, p);
+    if (!spec->stores || !spec->stores->s3)
+        problem_add(p, "checkpoint.store: needs stores.s3, which says how the hosts reach it");
+    if (spec->checkpoint->directory && *spec->checkpoint->directory)
+        problem_add(p, "checkpoint.store: is given with checkpoint.directory; checkpoints go to one of them");
+    if (spec->train && spec->train->profile && spec->train->profile->from > 0)
+        problem_add(p,
+                    "train.profile: is written to a folder that the hosts share, and checkpoint.store takes its place");
+}
+
+/* ---- stores ---- */
+
 /* A key that no URI needs is not sent to a host. */
 static void check_used(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     const Trainyard__V1__StoresSpec *stores = spec->stores;
@@ -91,7 +128,7 @@ static void check_used(const Trainyard__V1__JobSpec *spec, struct spec_problems 
     size_t n;
     const char **uris = data_uris_remote(spec, &n);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].given && !uses(uris, n, all[i].scheme))
+        if (all[i].given && !uses(uris, n, all[i].scheme) && !(i == 0 && spec_checkpoints_in_store(spec)))
             problem_add(p, "stores.%s: the job has no data with a URI of %s://", all[i].name, all[i].name);
     free(uris);
 }

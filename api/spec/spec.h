@@ -59,6 +59,9 @@ int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec); /* 0: the mode
 /* Whether the plan has to choose the micro-batch or the recompute before the first step. */
 bool spec_has_auto(const Trainyard__V1__JobSpec *spec);
 
+/* Whether the job's checkpoints go to a store: checkpoint.store. */
+bool spec_checkpoints_in_store(const Trainyard__V1__JobSpec *spec);
+
 /* "jobs/42/checkpoints/7", as train.init_from takes it; false and nothing written for any other text. */
 bool spec_checkpoint_name(const char *name, int64_t *ret_job, int64_t *ret_checkpoint);
 

@@ -16,6 +16,7 @@
 #include "executor/agent/job_sandboxes.h"
 #include "executor/agent/job_user.h"
 #include "executor/agent/orphans.h"
+#include "executor/agent/shard_folders.h"
 #include "executor/container/container.h"
 
 #include <limits.h>
@@ -92,7 +93,9 @@ static void attempt_event(struct agent *a, enum agent_event_kind kind, int64_t j
 
 /* Remote data are looked for first. */
 static void handle_start_check(struct agent *a, const Trainyard__V1__StartCheck *m) {
-    if (!m->request || *a->host.no_data.msg || !data_checks_needed(m->request))
+    if (m->request && *m->request->remove && *a->host.no_data.msg)
+        spec_check_kind.send_last(a->control, m->check, ST_FAILED_PRECONDITION, a->host.no_data.msg);
+    else if (!m->request || *a->host.no_data.msg || !data_checks_needed(m->request))
         spec_check_start(a->checks, &a->host, m);
     else if (data_checks_count(a->data_checks) == spec_check_kind.max)
         spec_check_kind.send_last(a->control, m->check, ST_RESOURCE_EXHAUSTED, spec_check_kind.full);
@@ -119,9 +122,7 @@ static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE:
         request_workers_stop(a->samples, m->stop_sample->sample);
         break;
-    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_CHECK:
-        handle_start_check(a, m->start_check);
-        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_CHECK: handle_start_check(a, m->start_check); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_CHECK:
         data_checks_stop(a->data_checks, m->stop_check->check);
         request_workers_stop(a->checks, m->stop_check->check);
@@ -221,6 +222,22 @@ static void on_data(void *ctx, int64_t job, int32_t attempt, Trainyard__V1__Data
         rank_workers_send_first(a->workers, job, attempt, &command);
 }
 
+static void on_shard_written(void *ctx, int64_t job, int32_t attempt, int32_t rank, int64_t step) {
+    const struct agent *a = ctx;
+    shard_uploads_start(a->uploads, job, attempt, rank, step);
+}
+
+static void on_shard_uploaded(void *ctx, int64_t job, int32_t attempt, int32_t rank,
+                              Trainyard__V1__ShardUploaded *answer) {
+    const struct agent *a = ctx;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    const struct rank_worker *w = rank_workers_find(a->workers, job, attempt, rank);
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_SHARD_UPLOADED;
+    command.shard_uploaded = answer;
+    if (w && w->process && worker_process_send(w->process, &command, NULL) != ST_OK)
+        worker_process_kill(w->process, "did not read its commands and was killed");
+}
+
 static void on_data_finding(void *ctx, int64_t check, Trainyard__V1__CheckFinding *finding) {
     const struct agent *a = ctx;
     spec_check_finding(a->checks, check, finding);
@@ -228,7 +245,10 @@ static void on_data_finding(void *ctx, int64_t check, Trainyard__V1__CheckFindin
 
 static void on_data_checked(void *ctx, const Trainyard__V1__StartCheck *start) {
     struct agent *a = ctx;
-    spec_check_start(a->checks, &a->host, start);
+    if (*start->request->remove)
+        spec_check_kind.send_last(a->control, start->check, ST_OK, "");
+    else
+        spec_check_start(a->checks, &a->host, start);
 }
 
 /* ---- from the devices ---- */
@@ -404,7 +424,11 @@ static void on_silent(void *ctx, const Trainyard__V1__RankSilent *silent) {
 static status_t parts_open(struct agent *a, struct err *e) {
     const struct agent_options *o = a->host.options;
     const struct rank_workers_owner workers = {
-        .ctx = a, .event = on_worker_event, .spooled = on_spooled, .silent = on_silent
+        .ctx = a,
+        .event = on_worker_event,
+        .spooled = on_spooled,
+        .silent = on_silent,
+        .shard_written = on_shard_written,
     };
     const struct devices_owner devices = { .ctx = a,
                                            .rank_step = on_rank_step,
@@ -425,6 +449,8 @@ static status_t parts_open(struct agent *a, struct err *e) {
     TRY(code_copies_open(&a->host, &(struct code_copies_owner){ .ctx = a, .ready = on_code_ready }, &a->code, e));
     a->data_checks = data_checks_new(
         &a->host, &(struct data_checks_owner){ .ctx = a, .finding = on_data_finding, .done = on_data_checked });
+    shard_folders_begin(&a->host);
+    a->uploads = shard_uploads_new(&a->host, &(struct shard_uploads_owner){ .ctx = a, .uploaded = on_shard_uploaded });
     a->data = data_copies_new(&a->host, &(struct data_copies_owner){ .ctx = a, .report = on_data });
     a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
@@ -453,6 +479,7 @@ struct agent *agent_close(struct agent *a) {
     rank_workers_free(a->workers);
     environments_free(a->environments);
     data_copies_free(a->data);
+    shard_uploads_free(a->uploads);
     data_checks_free(a->data_checks);
     code_copies_close(a->code);
     orphans_close(a->host.orphans);

@@ -8,9 +8,10 @@
 #include "executor/agent/data_checks.h"
 #include "executor/agent/data_copies.h"
 #include "executor/agent/devices.h"
-#include "executor/agent/rank_workers.h"
 #include "executor/agent/environments.h"
+#include "executor/agent/rank_workers.h"
 #include "executor/agent/report_stream.h"
+#include "executor/agent/shard_uploads.h"
 #include "executor/agent/spec_checks.h"
 #include "executor/agent/text_samples.h"
 
@@ -25,6 +26,7 @@ struct agent {
     struct code_copies *code;
     struct environments *environments;
     struct data_copies *data;
+    struct shard_uploads *uploads;
     struct data_checks *data_checks;
     struct devices *devices;
     struct request_workers *samples, *checks;

@@ -9,6 +9,7 @@
 #include "executor/agent/agent_state.h"
 #include "executor/agent/attempt_messages.h"
 #include "executor/agent/pinning.h"
+#include "executor/agent/shard_folders.h"
 
 status_t agent_save_attempt(const struct agent *a, const struct agent_attempt *at, struct err *e) {
     struct attempt_status s;
@@ -60,6 +61,8 @@ static status_t rank_spawn(struct agent *a, const struct agent_attempt *at, cons
  * if this agent is killed. */
 static status_t attempt_spawn(struct agent *a, const struct agent_attempt *at, const Trainyard__V1__AttemptStart *order,
                               struct err *e) {
+    TRY(shard_folders_make(&a->host, order, e));
+    shard_uploads_add(a->uploads, order);
     for (size_t i = 0; i < at->n_ranks; i++)
         TRY(rank_spawn(a, at, &at->ranks[i], order->spec, e));
     TRY(agent_save_attempt(a, at, e));
@@ -150,6 +153,8 @@ static void do_remove(struct agent *a, const struct agent_action *act) {
     rank_workers_remove(a->workers, act->job, act->attempt);
     environments_remove(a->environments, act->job, act->attempt);
     data_copies_remove(a->data, act->job, act->attempt);
+    shard_uploads_remove(a->uploads, act->job, act->attempt);
+    shard_folders_remove(&a->host, act->job, act->attempt);
     code_copies_remove(a->code, act->job, act->attempt);
     agent_step(a, &ev);
     report_stream_sweep(a->report);

@@ -175,7 +175,7 @@ static void on_ended(void *ctx, status_t status, const char *why) {
 
 static void welcome_fire(void *ctx) { stream_lost(ctx, "the controller sent no welcome within 5 s"); }
 
-enum { FEATURES_MAX = 7 };
+enum { FEATURES_MAX = 8 };
 
 /* The names of service/scheduler/feature.h. */
 static size_t features_list(const struct host *host, const char *ret[FEATURES_MAX]) {
@@ -187,8 +187,10 @@ static size_t features_list(const struct host *host, const char *ret[FEATURES_MA
     ret[n++] = "mixture";
     if (!*host->no_images.msg)
         ret[n++] = "image";
-    if (!*host->no_data.msg)
+    if (!*host->no_data.msg) {
         ret[n++] = "data";
+        ret[n++] = "store_checkpoints";
+    }
     return n;
 }
 

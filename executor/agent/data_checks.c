@@ -15,6 +15,8 @@
 
 /* A host has six seconds for a whole check (service/rpc/host_check.c). */
 enum { PATIENCE_S = 3, LIMIT_MS = 4000, PROBLEM_BYTES = 480, FIELD_BYTES = 160 };
+/* The controller waits for a minute (service/controller/checkpoint_objects.c). */
+enum { REMOVE_PATIENCE_S = 20, REMOVE_LIMIT_MS = 50 * 1000 };
 
 struct data_check {
     struct data_checks *list;
@@ -62,7 +64,7 @@ static void problem_send(struct data_check *k, const Trainyard__V1__DataReport *
     Trainyard__V1__CheckFinding finding = TRAINYARD__V1__CHECK_FINDING__INIT;
     char field[FIELD_BYTES], text[PROBLEM_BYTES];
     data_uri_field(k->start->request->spec, report->message, field, sizeof field);
-    snprintf(text, sizeof text, "%s: %s", field, report->message);
+    snprintf(text, sizeof text, "%s: %s", *k->start->request->remove ? "checkpoint.store" : field, report->message);
     problem.text = text;
     problem.of_host = report->cause != TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC;
     finding.finding_case = TRAINYARD__V1__CHECK_FINDING__FINDING_PROBLEM;
@@ -128,6 +130,8 @@ static void limit_fire(void *ctx) {
 
 bool data_checks_needed(const Trainyard__V1__WorkerCheck *request) {
     size_t n_fields;
+    if (*request->remove)
+        return true;
     if (!request->spec || !data_copies_needed(request->spec))
         return false;
     free(spec_secret_fields(request->spec, &n_fields));
@@ -141,8 +145,23 @@ int data_checks_count(const struct data_checks *ds) {
     return n;
 }
 
+static status_t remove_send(struct data_check *k, const Trainyard__V1__DataFetch *keys,
+                            const struct worker_process_owner *owner, struct err *e) {
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    Trainyard__V1__ObjectsRemove order = TRAINYARD__V1__OBJECTS_REMOVE__INIT;
+    order.stores = keys->stores;
+    order.n_stores = keys->n_stores;
+    order.pattern = k->start->request->remove;
+    order.patience_s = REMOVE_PATIENCE_S;
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_REMOVE_OBJECTS;
+    command.remove_objects = &order;
+    return data_process_start(k->list->host, &command, owner, &k->process, e);
+}
+
 static status_t process_start(struct data_check *k, struct err *e) {
     const Trainyard__V1__WorkerCheck *request = k->start->request;
+    if (!request->spec)
+        return err_set(e, ST_INVALID_ARGUMENT, "the order has no spec");
     Trainyard__V1__DataFetch *order = data_order_new(k->list->host, request->spec, request->secrets,
                                                      request->n_secrets);
     const struct worker_process_owner owner = {
@@ -150,7 +169,8 @@ static status_t process_start(struct data_check *k, struct err *e) {
     };
     order->check = true;
     order->patience_s = PATIENCE_S;
-    status_t st = data_order_send(k->list->host, order, &owner, &k->process, e);
+    status_t st = *request->remove ? remove_send(k, order, &owner, e)
+                                   : data_order_send(k->list->host, order, &owner, &k->process, e);
     data_order_free(order);
     return st;
 }
@@ -167,7 +187,7 @@ void data_checks_start(struct data_checks *ds, const Trainyard__V1__StartCheck *
     k->limit = (struct reactor_timer){ .fire = limit_fire, .ctx = k };
     ds->first = k;
     if (process_start(k, &why) == ST_OK) {
-        reactor_timer_set(ds->host->loop, &k->limit, LIMIT_MS);
+        reactor_timer_set(ds->host->loop, &k->limit, *own->request->remove ? REMOVE_LIMIT_MS : LIMIT_MS);
         return;
     }
     unchecked_send(k, why.msg);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "executor/agent/data_order.h"
 #include "executor/agent/job_user.h"
+#include "executor/agent/shard_folders.h"
 #include "executor/agent/worker_process.h"
 
 #include <stdio.h>
@@ -135,8 +136,8 @@ static status_t cache_make(struct host *host, struct err *e) {
     if (access(o->data, X_OK) < 0)
         return err_errno(e, "'%s' cannot be executed", o->data);
     if (snprintf(host->data_cache, sizeof host->data_cache, "%s%s",
-                 o->data_cache ? o->data_cache : directory_path(host->directory), o->data_cache ? "" : "/data") >=
-        (int)sizeof host->data_cache)
+                 o->data_cache ? o->data_cache : directory_path(host->directory),
+                 o->data_cache ? "" : "/data") >= (int)sizeof host->data_cache)
         return err_set(e, ST_INVALID_ARGUMENT, "--data-cache: the path is too long");
     return dir_make(host->data_cache, 0755, e);
 }
@@ -146,8 +147,8 @@ void data_cache_open(struct host *host) {
     host->no_data.msg[0] = '\0';
     if (cache_make(host, &why) == ST_OK)
         return;
-    status_ignore(err_set(&host->no_data, ST_FAILED_PRECONDITION,
-                          "this executor copies no data of https, s3 or hf: %s", why.msg));
+    status_ignore(err_set(&host->no_data, ST_FAILED_PRECONDITION, "this executor copies no data of https, s3 or hf: %s",
+                          why.msg));
     log_event(LOG_WARN, "no_data_cache", "reason", LOG_STR(host->no_data.msg), NULL);
 }
 
@@ -162,7 +163,9 @@ static status_t copy_start(struct data_copy *k, struct err *e) {
 
 status_t data_copies_start(struct data_copies *ds, const Trainyard__V1__AttemptStart *order, struct err *e) {
     const struct host *host = ds->host;
-    if (!data_copies_needed(order->spec))
+    struct shard_folders folders;
+    const bool resumes = shard_folders_of(host, order, &folders) && *folders.resume;
+    if (!resumes && !data_copies_needed(order->spec))
         return ST_OK;
     if (*host->no_data.msg)
         return err_set(e, ST_FAILED_PRECONDITION, "data: %s", host->no_data.msg);
@@ -173,6 +176,10 @@ status_t data_copies_start(struct data_copies *ds, const Trainyard__V1__AttemptS
                              .attempt = order->attempt,
                              .order = data_order_new(host, order->spec, order->secrets, order->n_secrets) };
     ds->first = k;
+    if (resumes) {
+        k->order->checkpoint = alloc_copy_text(order->resume_directory);
+        k->order->checkpoint_folder = alloc_copy_text(folders.resume);
+    }
     return copy_start(k, e);
 }
 

@@ -12,7 +12,7 @@ enum { STORES_MAX = 3 };
 
 /* How it reaches a network, and which certificates it trusts. */
 static const char *const NETWORK_VARIABLES[] = {
-    "http_proxy", "https_proxy", "HTTPS_PROXY",   "no_proxy",    "NO_PROXY",
+    "http_proxy", "https_proxy", "HTTPS_PROXY",   "no_proxy",     "NO_PROXY",
     "all_proxy",  "ALL_PROXY",   "SSL_CERT_FILE", "SSL_CERT_DIR",
 };
 
@@ -68,9 +68,8 @@ Trainyard__V1__DataFetch *data_order_new(const struct host *host, const Trainyar
     return order;
 }
 
-status_t data_order_send(const struct host *host, Trainyard__V1__DataFetch *order,
-                         const struct worker_process_owner *owner, struct worker_process **ret, struct err *e) {
-    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+status_t data_process_start(const struct host *host, const Trainyard__V1__WorkerCommand *command,
+                            const struct worker_process_owner *owner, struct worker_process **ret, struct err *e) {
     char parent[16];
     snprintf(parent, sizeof parent, "%d", (int)getpid());
     const char *const argv[] = { host->options->data, "--agent-pid", parent, NULL };
@@ -85,10 +84,16 @@ status_t data_order_send(const struct host *host, Trainyard__V1__DataFetch *orde
                    .n_kept = sizeof NETWORK_VARIABLES / sizeof *NETWORK_VARIABLES },
         .owner = *owner,
     };
+    TRY(worker_process_open(&options, ret, e));
+    return worker_process_send(*ret, command, e);
+}
+
+status_t data_order_send(const struct host *host, Trainyard__V1__DataFetch *order,
+                         const struct worker_process_owner *owner, struct worker_process **ret, struct err *e) {
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_FETCH_DATA;
     command.fetch_data = order;
-    TRY(worker_process_open(&options, ret, e));
-    return worker_process_send(*ret, &command, e);
+    return data_process_start(host, &command, owner, ret, e);
 }
 
 static void key_wipe(const ProtobufCBinaryData *key) {

@@ -16,6 +16,7 @@
 #include "executor/agent/data_exclusions.h"
 #include "executor/agent/job_sandboxes.h"
 #include "executor/agent/job_user.h"
+#include "executor/agent/shard_folders.h"
 #include "executor/agent/worker_launch.h"
 
 #include <inttypes.h>
@@ -112,6 +113,9 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_END: handle_end(w, record->end); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SILENCE: handle_silence(w, record->silence); break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_PEAK: handle_peak(w, record->peak); break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD_WRITTEN:
+        w->list->owner.shard_written(w->list->owner.ctx, w->job, w->attempt, w->rank, record->shard_written->step);
+        break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
         alive.progress = record->alive->progress;
         alive.flag = record->alive->waiting_for_spool;
@@ -215,6 +219,16 @@ static int max_threads(const struct host *host, const struct agent_attempt *at) 
     return at->max_threads > 0 && at->max_threads < share ? at->max_threads : share;
 }
 
+/* The rank works with folders of this host. */
+static void shards_redirect(struct shard_folders *f, Trainyard__V1__AttemptStart *own, Trainyard__V1__WorkerStart *s) {
+    s->checkpoint_uri = own->checkpoint_directory;
+    s->checkpoint_local = f->local;
+    s->resume_fetched = *f->resume != '\0';
+    own->checkpoint_directory = f->written;
+    if (s->resume_fetched)
+        own->resume_directory = f->resume;
+}
+
 status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attempt *at,
                                 const Trainyard__V1__AttemptStart *order, struct err *e) {
     const struct host *host = w->list->host;
@@ -223,6 +237,9 @@ status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attemp
     if (!order->spec->program)                /* the secrets of a model are for stores, which its ranks do not reach */
         own.n_secrets = 0;
     s.attempt = &own;
+    struct shard_folders folders;
+    if (shard_folders_of(host, order, &folders))
+        shards_redirect(&folders, &own, &s);
     if (data_copies_needed(order->spec))
         s.data_cache = (char *)(uintptr_t)host->data_cache;
     s.rank = w->rank;

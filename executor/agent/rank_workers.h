@@ -17,6 +17,8 @@ struct rank_workers_owner {
     void (*event)(void *ctx, struct agent_event *event); /* all but wall_us is filled in */
     void (*spooled)(void *ctx, bool urgent);
     void (*silent)(void *ctx, const Trainyard__V1__RankSilent *silent); /* a rank's report for the controller */
+    /* The files of a shard are to be uploaded; the answer is a command. */
+    void (*shard_written)(void *ctx, int64_t job, int32_t attempt, int32_t rank, int64_t step);
 };
 
 struct rank_worker {

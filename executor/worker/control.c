@@ -35,7 +35,9 @@ struct control {
     Trainyard__V1__WorkerCommand *rendezvous;
     Trainyard__V1__WorkerCommand **data; /* reports that nobody has taken, oldest first */
     size_t n_data;
-    bool data_ended; /* the last report has come, or more than can be kept */
+    bool data_ended;                     /* the last report has come, or more than can be kept */
+    Trainyard__V1__WorkerCommand *shard; /* the newest report about a shard; NULL: none */
+    bool gives_up_shards;
     bool trains; /* all ranks have joined: there may be steps to keep */
     bool stopped, terminated;
     int threads; /* the newest order; 0 = none */
@@ -75,6 +77,12 @@ static void command_take(struct control *c, Trainyard__V1__WorkerCommand *comman
         break;
     case TRAINYARD__V1__WORKER_COMMAND__COMMAND_DATA:
         data_keep(c, command);
+        command = NULL;
+        break;
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_SHARD_UPLOADED:
+        if (c->shard)
+            trainyard__v1__worker_command__free_unpacked(c->shard, NULL);
+        c->shard = command;
         command = NULL;
         break;
     case TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECKPOINT_COMMITTED:
@@ -190,6 +198,8 @@ struct control *control_close(struct control *c) {
     closep(&c->leave);
     if (c->rendezvous)
         trainyard__v1__worker_command__free_unpacked(c->rendezvous, NULL);
+    if (c->shard)
+        trainyard__v1__worker_command__free_unpacked(c->shard, NULL);
     for (size_t i = 0; i < c->n_data; i++)
         trainyard__v1__worker_command__free_unpacked(c->data[i], NULL);
     free(c->data);
@@ -254,6 +264,30 @@ status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerComma
     }
     pthread_mutex_unlock(&c->lock);
     return st;
+}
+
+static bool shard_has_come(const struct control *c, int64_t step) {
+    return c->shard && c->shard->shard_uploaded->step == step;
+}
+
+status_t control_shard(struct control *c, int64_t step, struct err *e) {
+    status_t st = ST_OK;
+    pthread_mutex_lock(&c->lock);
+    while (!shard_has_come(c, step) && !c->terminated && !c->gives_up_shards)
+        pthread_cond_wait(&c->changed, &c->lock);
+    if (!shard_has_come(c, step))
+        st = err_set(e, ST_CANCELLED, "the rank ended before its files were in the store");
+    else if (*c->shard->shard_uploaded->message)
+        st = err_set(e, ST_UNAVAILABLE, "%s", c->shard->shard_uploaded->message);
+    pthread_mutex_unlock(&c->lock);
+    return st;
+}
+
+void control_give_up_shards(struct control *c) {
+    pthread_mutex_lock(&c->lock);
+    c->gives_up_shards = true;
+    pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
 }
 
 bool control_stopped(struct control *c, char *ret, size_t n) {

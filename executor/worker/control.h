@@ -46,6 +46,12 @@ MUST_CHECK status_t control_rendezvous(struct control *c, int tick_ms, const Tra
  * CANCELLED after a stop. */
 MUST_CHECK status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e);
 
+/* Waits until the agent has reported what became of the shard of this step: an error if it is not in the store.
+ * CANCELLED after SIGTERM, and after control_give_up_shards. */
+MUST_CHECK status_t control_shard(struct control *c, int64_t step, struct err *e);
+/* The rank ends: nobody waits for a shard any more. */
+void control_give_up_shards(struct control *c);
+
 /* Whether a stop or SIGTERM has come, and why ("" when none was given). ret has n bytes. */
 bool control_stopped(struct control *c, char *ret, size_t n);
 /* Whether SIGTERM has come, or a stop before all ranks had joined: the rank waits for nothing. */

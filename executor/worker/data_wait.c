@@ -1,7 +1,9 @@
 #include "executor/worker/data_wait.h"
 
 #include "api/spec/data_uri.h"
+#include "api/spec/spec.h"
 
+#include <stdio.h>
 #include <string.h>
 
 enum { TICK_MS = 500, FIELD_BYTES = 160 };
@@ -25,7 +27,12 @@ static status_t last_take(const Trainyard__V1__JobSpec *spec, const Trainyard__V
     if (report->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
         return ST_OK;
     *ret_cause = report->cause;
+    if (report->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE)
+        return err_set(e, ST_UNAVAILABLE, "the checkpoint cannot be read: %s", report->message);
     data_uri_field(spec, report->message, field, sizeof field);
+    if (strcmp(field, "data") == 0 && spec_checkpoints_in_store(spec) &&
+        strstr(report->message, spec->checkpoint->store))
+        snprintf(field, sizeof field, "checkpoint.store");
     const bool prefixed = strncmp(report->message, "data: ", 6) == 0; /* the field is known better here */
     return err_set(e, ST_UNAVAILABLE, "%s: %s", field, report->message + (prefixed ? 6 : 0));
 }

@@ -23,23 +23,34 @@ void job_roots_take(const struct job_roots_given *given, struct job_roots *ret) 
     ret->checkpoints = roots_of("--checkpoint-root of this executor", given->checkpoints, given->n_checkpoints, except,
                                 n);
     ret->copies = ret->data;
-    ret->copy_paths = NULL;
+    ret->copy_paths = ret->checkpoint_paths = NULL;
+}
+
+/* The paths of the roots, and the folder. */
+static const char **add_folder(struct roots *r, const char *folder) {
+    const char **paths = alloc_zeroed(r->n + 1, sizeof *paths);
+    for (size_t i = 0; i < r->n; i++)
+        paths[i] = r->paths[i];
+    paths[r->n++] = folder;
+    r->paths = paths;
+    r->opened = folder;
+    return paths;
+}
+
+void job_roots_add_checkpoints(struct job_roots *r, const char *folder) {
+    if (*folder)
+        r->checkpoint_paths = add_folder(&r->checkpoints, folder);
 }
 
 void job_roots_add_copies(struct job_roots *r, const char *folder) {
     r->copies = r->data;
-    if (!*folder)
-        return;
-    r->copy_paths = alloc_zeroed(r->data.n + 1, sizeof *r->copy_paths);
-    for (size_t i = 0; i < r->data.n; i++)
-        r->copy_paths[i] = r->data.paths[i];
-    r->copy_paths[r->copies.n++] = folder;
-    r->copies.paths = r->copy_paths;
-    r->copies.opened = folder;
+    if (*folder)
+        r->copy_paths = add_folder(&r->copies, folder);
 }
 
 void job_roots_done(struct job_roots *r) {
     free(r->copy_paths);
+    free(r->checkpoint_paths);
     free(r->except);
     *r = (struct job_roots){ 0 };
 }

@@ -11,6 +11,7 @@
 #include "executor/worker/rank.h"
 
 #include "api/spec/spec.h"
+#include "base/alloc.h"
 #include "base/cluster_mark.h"
 #include "base/limits.h"
 #include "engine/collective/collective.h"
@@ -115,13 +116,31 @@ static void on_notice(void *ctx, const char *kind, const char *message, int64_t 
     emitter_log(r->emitter, "step %lld: %s: %s", (long long)step, kind, message);
 }
 
+static bool uses_store(const struct rank *r) { return *r->start->checkpoint_uri != '\0'; }
+
+/* The agent lets trainyard-data upload the files. */
+static status_t on_keep(void *ctx, int64_t step, struct err *e) {
+    struct rank *r = ctx;
+    Trainyard__V1__ShardWritten written = TRAINYARD__V1__SHARD_WRITTEN__INIT;
+    written.step = step;
+    emitter_put(r->emitter, WORKER_RECORD(SHARD_WRITTEN, shard_written, &written));
+    return control_shard(r->control, step, e);
+}
+
+/* The folder of the step, as others find it. */
+static char *step_place(const struct rank *r, const struct engine_shard *s) {
+    return uses_store(r) ? alloc_format("%s/step-%lld", r->start->checkpoint_uri, (long long)s->step)
+                         : alloc_copy_text(s->directory);
+}
+
 static void on_shard(void *ctx, const struct engine_shard *s) {
     struct rank *r = ctx;
+    CLEANUP(freep) char *directory = step_place(r, s);
     Trainyard__V1__ShardReport shard = TRAINYARD__V1__SHARD_REPORT__INIT;
     shard.step = s->step;
     shard.rank = s->rank;
     shard.world_size = s->world_size;
-    shard.directory = text(s->directory);
+    shard.directory = directory;
     shard.file = text(s->file);
     shard.bytes = s->bytes;
     shard.sha256 = text(s->sha256);
@@ -132,7 +151,7 @@ static void on_shard(void *ctx, const struct engine_shard *s) {
     }
     shard.final = s->final;
     emitter_put(r->emitter, WORKER_RECORD(SHARD, shard, &shard));
-    emitter_log(r->emitter, "step %lld: wrote %s/%s, %lld bytes", (long long)s->step, s->directory, s->file,
+    emitter_log(r->emitter, "step %lld: wrote %s/%s, %lld bytes", (long long)s->step, directory, s->file,
                 (long long)s->bytes);
 }
 
@@ -303,6 +322,7 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
                                         .metrics = on_metrics,
                                         .notice = on_notice,
                                         .shard = on_shard,
+                                        .keep = uses_store(r) ? on_keep : NULL,
                                         .threads = on_threads,
                                         .progress = on_progress };
     CLEANUP(engine_closep) struct engine *engine = NULL;
@@ -317,6 +337,7 @@ static void engine_train(struct rank *r, struct config *config, struct collectiv
     enum engine_outcome outcome = ENGINE_INTERNAL;
     st = engine_run(engine, &outcome, &ret->why);
     control_set_engine(r->control, NULL);
+    control_give_up_shards(r->control);
     ret->cause = st != ST_OK && outcome == ENGINE_FINISHED ? TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL
                                                            : cause_of(outcome);
     log_memory(r, engine);
@@ -347,7 +368,7 @@ static void copy_name(const struct rank *r, struct rank_end *ret) {
 }
 
 static status_t copies_wait(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {
-    if (!*r->start->data_cache)
+    if (!*r->start->data_cache && !r->start->resume_fetched)
         return ST_OK;
     r->copies = data_list_new(spec);
     return data_wait(spec, r->control, r->emitter, r->copies, &ret->cause, &ret->why);
@@ -433,6 +454,7 @@ void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control
                                               start->n_checkpoint_roots, start->data_except, start->n_data_except },
                    &r.roots);
     job_roots_add_copies(&r.roots, start->data_cache);
+    job_roots_add_checkpoints(&r.roots, start->checkpoint_local);
     if (spec_resolve(start->attempt->spec, &spec, NULL, &ret->why) == ST_OK)
         spec_train(&r, spec, ret);
     copy_name(&r, ret);

@@ -9,7 +9,9 @@
 
 status_t rank_folders_check(const Trainyard__V1__WorkerStart *start, const struct roots *checkpoints, bool *ret_taken,
                             struct err *e) {
-    const char *const read[] = { start->attempt->resume_directory, start->attempt->init_directory };
+    const bool local = *start->checkpoint_local != '\0'; /* no other cluster has this folder */
+    const char *const read[] = { start->resume_fetched ? "" : start->attempt->resume_directory,
+                                 start->attempt->init_directory };
     char folder[PATH_MAX];
     *ret_taken = false;
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {
@@ -20,7 +22,7 @@ status_t rank_folders_check(const Trainyard__V1__WorkerStart *start, const struc
         if (st != ST_OK && st != ST_NOT_FOUND && st != ST_PERMISSION_DENIED) /* who reads it says what is missing */
             return st;
     }
-    if (!*start->attempt->checkpoint_directory || !*start->cluster)
+    if (local || !*start->attempt->checkpoint_directory || !*start->cluster)
         return ST_OK;
     CLEANUP(closep) int fd = -1;
     TRY(cluster_mark_folder(start->attempt->checkpoint_directory, 2, folder, sizeof folder, e));
@@ -37,6 +39,7 @@ bool rank_folders_make(const Trainyard__V1__WorkerStart *start) {
     job_roots_take(&(struct job_roots_given){ start->data_roots, start->n_data_roots, start->checkpoint_roots,
                                               start->n_checkpoint_roots, start->data_except, start->n_data_except },
                    &roots);
+    job_roots_add_checkpoints(&roots, start->checkpoint_local);
     if (rank_folders_check(start, &roots.checkpoints, &taken, NULL) == ST_OK && *start->attempt->checkpoint_directory)
         status_ignore(roots_make(&roots.checkpoints, start->attempt->checkpoint_directory, 0777, &folder, NULL));
     job_roots_done(&roots);

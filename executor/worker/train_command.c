@@ -145,6 +145,10 @@ static int print_plan(const struct job *job, const struct engine *engine) {
 
 static status_t directory_of(const struct job *job, char path[PATH_MAX], const char **ret, struct err *e) {
     const char *uri = job->spec->checkpoint ? job->spec->checkpoint->directory : "";
+    if (spec_checkpoints_in_store(job->spec))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "checkpoint.store: this program writes no objects: submit the job to a service, or remove the "
+                       "field and give --checkpoints");
     *ret = job->args->checkpoints;
     if (*ret || !uri || !*uri)
         return ST_OK;

@@ -37,6 +37,8 @@ static void policy_of_start(struct job_sandbox *s, const Trainyard__V1__WorkerSt
     job_sandbox_grant_above(s, at->checkpoint_directory, 1, SANDBOX_READ);
     job_sandbox_grant_above(s, at->resume_directory, 1, SANDBOX_READ);
     sandbox_grant(&s->policy, at->init_directory, SANDBOX_READ);
+    if (*start->checkpoint_local)
+        sandbox_grant(&s->policy, start->checkpoint_local, SANDBOX_READ);
     if (*start->data_cache)
         sandbox_grant(&s->policy, start->data_cache, SANDBOX_READ);
     grant_mark(s, at->checkpoint_directory, 2);

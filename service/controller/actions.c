@@ -90,7 +90,7 @@ static void attempt_start(struct controller *c, const struct scheduler_action *a
     m.resume_checkpoint = start->from_checkpoint;
     m.forked = start->forked;
     m.init_directory = (char *)(uintptr_t)start->init_directory;
-    const struct start_order_spec spec = { start->spec, start->spec_bytes, c->place.directory };
+    const struct start_order_spec spec = { start->spec, start->spec_bytes, &c->place };
     struct err e = { "" };
     rendezvous_expect(c->rendezvous, a->job, a->attempt, a->world_size);
     if (start_orders_put(&c->start_orders, &m, &spec, executors, &e) != ST_OK)

@@ -31,10 +31,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-status_t checkpoint_attempt_directory(const Trainyard__V1__JobSpec *spec, const char *checkpoints, int64_t job,
-                                      int attempt, char **ret, struct err *e) {
+status_t checkpoint_attempt_directory(const Trainyard__V1__JobSpec *spec, const struct checkpoint_place *place,
+                                      int64_t job, int attempt, char **ret, struct err *e) {
     char own[PATH_MAX];
-    const char *base = checkpoints;
+    const char *base = place->directory;
+    if (spec_checkpoints_in_store(spec)) {
+        *ret = alloc_format("%s/%s/%lld/attempt-%d", spec->checkpoint->store, place->cluster ? place->cluster : "none",
+                            (long long)job, attempt);
+        return ST_OK;
+    }
     if (spec->checkpoint && spec->checkpoint->directory && spec->checkpoint->directory[0]) {
         TRY(spec_uri_path(spec->checkpoint->directory, own, sizeof own, e));
         base = own;
@@ -76,7 +81,7 @@ static status_t folders_open(const struct checkpoint_place *place, const Trainya
                              int attempt, struct folders *ret, struct err *e) {
     char all[PATH_MAX], name[32];
     *ret = (struct folders){ .all = -1, .job = -1, .attempt = -1 };
-    TRY(checkpoint_attempt_directory(spec, place->directory, job, attempt, &ret->attempt_path, e));
+    TRY(checkpoint_attempt_directory(spec, place, job, attempt, &ret->attempt_path, e));
     const char *end = strrchr(ret->attempt_path, '/');
     end = memrchr(ret->attempt_path, '/', (size_t)(end - ret->attempt_path));
     if (snprintf(all, sizeof all, "%.*s", (int)(end - ret->attempt_path), ret->attempt_path) >= (int)sizeof all)
@@ -124,15 +129,34 @@ static status_t remove_step(const struct folders *f, bool program, const struct 
     return ST_OK;
 }
 
+/* The folder that this controller named. */
+static status_t check_named(const char *attempt_path, const struct store_checkpoint *row, struct err *e) {
+    CLEANUP(freep) char *wanted = alloc_format("%s/step-%lld", attempt_path, (long long)row->step);
+    return strcmp(wanted, row->directory) == 0
+               ? ST_OK
+               : err_set(e, ST_FAILED_PRECONDITION, "checkpoint %lld is in '%s', but this controller named '%s'",
+                         (long long)row->id, row->directory, wanted);
+}
+
+static status_t remove_objects(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec,
+                               const struct store_checkpoint *row, struct err *e) {
+    CLEANUP(freep) char *attempt = NULL;
+    CLEANUP(freep) char *pattern = alloc_format("%s/*", row->directory);
+    TRY(checkpoint_attempt_directory(spec, place, row->job, row->attempt, &attempt, e));
+    TRY(check_named(attempt, row, e));
+    TRY(checkpoint_objects_remove(place->objects, spec, pattern, e));
+    log_event(LOG_INFO, "checkpoint_deleted", "job", LOG_INT(row->job), "checkpoint", LOG_INT(row->id), "step",
+              LOG_INT(row->step), NULL);
+    return ST_OK;
+}
+
 status_t checkpoint_files_remove(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec,
                                  const struct store_checkpoint *row, struct err *e) {
-    CLEANUP(folders_done) struct folders f;
-    char wanted[PATH_MAX + 64];
+    CLEANUP(folders_done) struct folders f = { .all = -1, .job = -1, .attempt = -1 };
+    if (spec_checkpoints_in_store(spec))
+        return remove_objects(place, spec, row, e);
     TRY(folders_open(place, spec, row->job, row->attempt, &f, e));
-    snprintf(wanted, sizeof wanted, "%s/step-%lld", f.attempt_path, (long long)row->step);
-    if (strcmp(wanted, row->directory) != 0)
-        return err_set(e, ST_FAILED_PRECONDITION, "checkpoint %lld is in '%s', but this controller named '%s'",
-                       (long long)row->id, row->directory, wanted);
+    TRY(check_named(f.attempt_path, row, e));
     return remove_step(&f, spec_is_program(spec), row, e);
 }
 
@@ -202,8 +226,20 @@ static void sweep_job(int64_t job, const struct folders *f) {
         unlinkat(f->all, name, AT_REMOVEDIR);
 }
 
+/* All steps of all attempts. */
+static status_t sweep_objects(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec, int64_t job,
+                              struct err *e) {
+    CLEANUP(freep) char *first = NULL;
+    TRY(checkpoint_attempt_directory(spec, place, job, 1, &first, e));
+    first[strlen(first) - 1] = '\0'; /* without the number */
+    CLEANUP(freep) char *pattern = alloc_format("%s*/step-*/*", first);
+    return checkpoint_objects_remove(place->objects, spec, pattern, e);
+}
+
 status_t checkpoint_files_sweep(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec, int64_t job,
                                 int attempts, struct err *e) {
+    if (spec_checkpoints_in_store(spec))
+        return attempts > 0 ? sweep_objects(place, spec, job, e) : ST_OK;
     for (int number = 1; number <= attempts; number++) {
         CLEANUP(folders_done) struct folders f;
         TRY(folders_open(place, spec, job, number, &f, e));

@@ -10,6 +10,7 @@
 
 #include "base/roots.h"
 #include "base/status.h"
+#include "service/controller/checkpoint_objects.h"
 #include "service/store/checkpoint.h"
 
 #include <trainyard/v1/spec.pb-c.h>
@@ -19,17 +20,20 @@ struct checkpoint_place {
     const char *directory; /* for jobs that name none; below a root, or a root itself */
     const char *cluster;   /* the cluster that must own the directories (base/cluster_mark.h); NULL: not checked */
     struct roots roots;
+    const struct checkpoint_objects *objects; /* of jobs with checkpoint.store; NULL: none are removed */
 };
 
 /* The folder of an attempt's checkpoints and profile: DIR/<job>/attempt-<n>, where DIR is the spec's own directory, or
- * `checkpoints` if the spec names none. free(*ret). */
-MUST_CHECK status_t checkpoint_attempt_directory(const Trainyard__V1__JobSpec *spec, const char *checkpoints,
-                                                 int64_t job, int attempt, char **ret, struct err *e);
+ * place->directory if the spec names none. With checkpoint.store it is STORE/<cluster>/<job>/attempt-<n>: a store has
+ * no marks of clusters. free(*ret). */
+MUST_CHECK status_t checkpoint_attempt_directory(const Trainyard__V1__JobSpec *spec,
+                                                 const struct checkpoint_place *place, int64_t job, int attempt,
+                                                 char **ret, struct err *e);
 
 /* ST_OK only if the files are known to be gone: removed now, or missing while the folder that holds all jobs is
  * writable. UNAVAILABLE: that folder is unreachable. FAILED_PRECONDITION: this controller did not name the folder, or
  * the directory belongs to another cluster. PERMISSION_DENIED: the folder is below no root or behind a symbolic link.
- * Otherwise the error of the file system. */
+ * With checkpoint.store as checkpoint_objects_remove. Otherwise the error of the file system. */
 MUST_CHECK status_t checkpoint_files_remove(const struct checkpoint_place *place, const Trainyard__V1__JobSpec *spec,
                                             const struct store_checkpoint *row, struct err *e);
 

@@ -66,6 +66,7 @@ static void place_fill(struct controller *c, const struct controller_options *o)
     c->place = (struct checkpoint_place){
         .directory = c->checkpoint_paths[0],
         .cluster = c->cluster,
+        .objects = &c->checkpoint_objects,
         .roots = { .option = "--checkpoint-root of this service",
                    .paths = (const char *const *)c->checkpoint_paths,
                    .n = n },
@@ -124,6 +125,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
                                      .connections = o->connections ? o->connections : DEFAULT_CONNECTIONS };
     TRY(store_open(&options, &c->store, e));
     TRY(take_directory(c, e));
+    c->checkpoint_objects = (struct checkpoint_objects){ c->store, c->keyring, c->dispatch, c->spec_checks };
     struct ingest_listener listener = {
         .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
     };
@@ -170,6 +172,8 @@ struct controller *controller_close(struct controller *c) {
         inbox_wake(c->inbox);
         pthread_join(c->thread, NULL);
     }
+    if (c->spec_checks)
+        spec_checks_stop(c->spec_checks); /* garbage collection may wait for an executor */
     c->ingest = ingest_close(c->ingest);
     c->checkpoint_gc = checkpoint_gc_close(c->checkpoint_gc);
     c->job_gc = job_gc_close(c->job_gc);

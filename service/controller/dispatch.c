@@ -403,6 +403,26 @@ bool dispatch_has_checker(struct dispatch *d, bool cuda, const struct dispatch_p
     return has;
 }
 
+/* NULL: none. */
+static void pick(struct known *best, struct dispatch_picked *ret) {
+    if (!best)
+        return;
+    best->picked++;
+    memcpy(ret->executor, best->executor, sizeof ret->executor);
+    memcpy(ret->hostname, best->link.host.hostname, sizeof ret->hostname);
+}
+
+bool dispatch_pick_remover(struct dispatch *d, struct dispatch_picked *ret) {
+    struct known *best = NULL;
+    pthread_mutex_lock(&d->lock);
+    for (struct known *en = d->all; en; en = en->next)
+        if (en->ticket && en->welcomed && !en->leaving && en->link.host.stores && (!best || en->picked < best->picked))
+            best = en;
+    pick(best, ret);
+    pthread_mutex_unlock(&d->lock);
+    return best != NULL;
+}
+
 bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n,
                            struct dispatch_picked *ret) {
     struct known *best = NULL;
@@ -410,11 +430,7 @@ bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_
     for (struct known *en = d->all; en; en = en->next)
         if (is_checker(en, cuda) && !on_one_of(en, picked, n) && (!best || en->picked < best->picked))
             best = en;
-    if (best) {
-        best->picked++;
-        memcpy(ret->executor, best->executor, sizeof ret->executor);
-        memcpy(ret->hostname, best->link.host.hostname, sizeof ret->hostname);
-    }
+    pick(best, ret);
     pthread_mutex_unlock(&d->lock);
     return best != NULL;
 }

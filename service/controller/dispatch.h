@@ -29,6 +29,7 @@ struct dispatch_host {
     char hostname[64];
     bool cpu, cuda; /* it has slots of the kind */
     bool checks;    /* it takes StartCheck */
+    bool stores;    /* it removes objects of stores */
 };
 
 struct dispatch_link {
@@ -121,6 +122,8 @@ struct dispatch_picked {
 };
 /* Whether there is an executor that checks specs and has slots of the kind, on another host than the n picked ones. */
 bool dispatch_has_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n);
+/* Picks among the executors that remove objects of stores the one that was picked least often. False: there is none. */
+bool dispatch_pick_remover(struct dispatch *d, struct dispatch_picked *ret);
 /* Picks among these executors the one that was picked least often. False: there is none. */
 bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_picked *picked, size_t n,
                            struct dispatch_picked *ret);

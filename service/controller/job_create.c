@@ -53,6 +53,8 @@ static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
         needs |= SCHEDULER_FEATURE_IMAGES;
     if (spec->data && spec->data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_MIXTURE)
         needs |= SCHEDULER_FEATURE_MIXTURE;
+    if (spec_checkpoints_in_store(spec))
+        needs |= SCHEDULER_FEATURE_STORE_CHECKPOINTS;
     if (spec_names_secrets(spec))
         needs |= SCHEDULER_FEATURE_SECRETS;
     return needs;

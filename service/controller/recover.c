@@ -33,7 +33,7 @@ static status_t load_attempt(struct controller *c, const struct store_live_job *
     start.resume_checkpoint = live->from_checkpoint;
     start.forked = live->forked;
     start.init_directory = (char *)(uintptr_t)live->init_directory;
-    const struct start_order_spec spec = { live->job.spec, live->job.spec_bytes, c->place.directory };
+    const struct start_order_spec spec = { live->job.spec, live->job.spec_bytes, &c->place };
     rendezvous_expect(c->rendezvous, live->job.id, live->job.attempt, live->ranks);
     return start_orders_put(&c->start_orders, &start, &spec, live->executors, e);
 }

@@ -33,7 +33,7 @@ static status_t fill(struct start_order *o, const Trainyard__V1__AttemptStart *s
     CLEANUP(freep) char *directory = NULL;
     if (!unpacked)
         return err_set(e, ST_DATA_LOSS, "job %lld: its stored spec cannot be read", (long long)o->job);
-    TRY(checkpoint_attempt_directory(unpacked, spec->checkpoints, o->job, start->attempt, &directory, e));
+    TRY(checkpoint_attempt_directory(unpacked, spec->place, o->job, start->attempt, &directory, e));
     Trainyard__V1__AttemptStart whole = *start;
     whole.spec = unpacked;
     whole.checkpoint_directory = directory;

@@ -28,11 +28,11 @@ struct start_orders {
 };
 void start_orders_done(struct start_orders *orders);
 
-/* The stored spec of a job, packed, and the directory of checkpoints for specs that name none. */
+/* The stored spec of a job, packed, and where checkpoints may be. */
 struct start_order_spec {
     const void *packed;
     size_t n;
-    const char *checkpoints;
+    const struct checkpoint_place *place;
 };
 
 /* Stores a copy of `start`, with the spec and the checkpoint directory filled in. executors: [start->world_size].

@@ -47,8 +47,9 @@ struct controller {
     char *database;
     char *checkpoint_paths[CONTROLLER_MAX_ROOTS]; /* the strings that `place` points to */
     struct checkpoint_place place;
-    int64_t checkpoint_wait_ms; /* 0 = the scheduler's default */
-    int64_t elastic_settle_ms;  /* the same */
+    struct checkpoint_objects checkpoint_objects; /* of place */
+    int64_t checkpoint_wait_ms;                   /* 0 = the scheduler's default */
+    int64_t elastic_settle_ms;                    /* the same */
     struct store *store;
     struct job_watchers *job_watchers;
     struct dispatch *dispatch;

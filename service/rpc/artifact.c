@@ -88,7 +88,7 @@ static status_t folder_of(struct controller *c, const struct store_job *row, int
     const Trainyard__V1__JobSpec *spec = arena_spec(a, row->spec, row->spec_bytes);
     if (!spec)
         return err_set(e, ST_DATA_LOSS, "jobs/%lld: its stored spec cannot be read", (long long)row->id);
-    TRY(checkpoint_attempt_directory(spec, controller_place(c)->directory, row->id, 1, &attempt, e));
+    TRY(checkpoint_attempt_directory(spec, controller_place(c), row->id, 1, &attempt, e));
     const int n = (int)(strrchr(attempt, '/') - attempt);
     if (snprintf(ret, PATH_MAX, "%.*s/artifacts/attempt-%d", n, attempt, number) >= PATH_MAX)
         return err_set(e, ST_INVALID_ARGUMENT, "the path of the job's folder is too long");

@@ -16,6 +16,7 @@
 #include "base/utf8.h"
 #include "service/controller/spec_check.h"
 #include "service/rpc/services.h"
+#include "service/scheduler/feature.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -85,6 +86,8 @@ static status_t refuse_foreign(const struct rpc_call *call, const char *executor
 
 static struct dispatch_host host_of(const Trainyard__V1__AgentHello *h) {
     struct dispatch_host host = { .cpu = h->slots > 0, .checks = h->checks_specs };
+    for (size_t i = 0; i < h->n_features; i++)
+        host.stores |= strcmp(h->features[i], SCHEDULER_STORE_CHECKPOINTS) == 0;
     utf8_printable(h->hostname, strnlen(h->hostname, sizeof host.hostname - 1), "", host.hostname);
     for (size_t i = 0; i < h->n_devices && !host.cuda; i++)
         host.cuda = strcmp(h->devices[i]->kind, "cuda") == 0 &&

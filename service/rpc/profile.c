@@ -49,7 +49,7 @@ static status_t find_directory(struct controller *c, const struct store_job *row
         CLEANUP(freep) char *base = NULL;
         char path[PATH_MAX];
         const struct checkpoint_place *place = controller_place(c);
-        TRY(checkpoint_attempt_directory(spec, place->directory, row->id, attempt, &base, e));
+        TRY(checkpoint_attempt_directory(spec, place, row->id, attempt, &base, e));
         int n = snprintf(path, sizeof path, "%s/profile", base);
         if (n > 0 && (size_t)n < sizeof path &&
             roots_open(&place->roots, path, O_RDONLY | O_DIRECTORY, &ret->folder, NULL) == ST_OK) {

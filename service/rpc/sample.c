@@ -1,6 +1,7 @@
 #include "service/controller/sample.h"
 
 #include "base/alloc.h"
+#include "service/rpc/convert_checkpoint.h"
 #include "service/rpc/name.h"
 #include "service/rpc/services.h"
 #include "service/store/checkpoint.h"
@@ -39,6 +40,7 @@ static status_t directory_of(struct controller *c, struct store_memory *m, const
         TRY(store_checkpoint_newest(controller_store(c), m, job, &row, e));
     if (row.state != STORE_CHECKPOINT_COMMITTED)
         return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a whole checkpoint can be sampled", name);
+    TRY(checkpoint_in_folder(&row, e));
     *ret = row.directory;
     return ST_OK;
 }

@@ -71,6 +71,18 @@ static status_t judge_fork(struct controller *c, const char *fork, struct submis
     return ST_OK;
 }
 
+/* A host copies it with the keys of the new job, and only to resume from it. */
+static void judge_origin_store(struct submission *s) {
+    const bool store = spec_checkpoints_in_store(s->spec);
+    if (s->init_directory && strncmp(s->init_directory, "s3://", 5) == 0)
+        problem_add(&s->problems,
+                    "train.init_from: that checkpoint is in a store, and only a fork begins with one (%s)",
+                    s->init_directory);
+    else if (!store && s->fork_directory && strncmp(s->fork_directory, "s3://", 5) == 0)
+        problem_add(&s->problems,
+                    "fork: that checkpoint is in a store, so the job needs checkpoint.store and stores.s3");
+}
+
 static status_t judge_origin(struct controller *c, const char *fork, struct submission *s, struct err *e) {
     s->origin = (struct store_origin){ .weights_only = true };
     if (*fork)
@@ -142,14 +154,19 @@ static void judge_directory(struct controller *c, struct submission *s) {
 
 static void add_problem(void *ctx, const char *sentence) { problem_add(ctx, "%s", sentence); }
 
+/* A checkpoint in a store is not read before the job runs. */
+static const char *fork_folder(const struct submission *s) {
+    return s->fork_directory && *s->fork_directory == '/' ? s->fork_directory : "";
+}
+
 /* Hosts are not asked about a job that is refused already, unless the caller wants all problems. */
 static status_t judge_hosts(struct controller *c, const struct submission_request *request, struct submission *s,
                             struct err *e) {
     const int64_t left = request->deadline - clock_mono_ms();
     const struct host_check check = { .spec = s->spec,
-                                      .skip_folder = s->directory_refused,
+                                      .skip_folder = s->directory_refused || spec_checkpoints_in_store(s->spec),
                                       .init_directory = s->init_directory ? s->init_directory : "",
-                                      .fork_directory = s->fork_directory ? s->fork_directory : "",
+                                      .fork_directory = fork_folder(s),
                                       .deadline = request->deadline - left / 4,
                                       .plan = request->plan && !spec_is_program(s->spec) };
     if (request->skip_check || (s->problems.n && !request->plan))
@@ -172,6 +189,7 @@ status_t submission_judge(struct controller *c, const struct submission_request 
     judge_directory(c, ret);
     TRY(attempt_secrets_check(controller_store(c), controller_keyring(c), ret->spec, add_problem, &ret->problems, e));
     TRY(judge_origin(c, request->fork, ret, e));
+    judge_origin_store(ret);
     TRY(judge_slots(c, request, ret, e));
     return judge_hosts(c, request, ret, e);
 }

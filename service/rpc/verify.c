@@ -52,6 +52,7 @@ static status_t start(struct rpc_call *call, struct verify *v, struct err *e) {
     TRY(rpc_found(call, store_checkpoint_get(controller_store(c), m, v->job, v->id, &row, e), "CHECKPOINT_NOT_FOUND"));
     if (!is_kept(row.state))
         return err_set(e, ST_FAILED_PRECONDITION, "%s is neither COMMITTED nor CORRUPT nor MISSING", in->name);
+    TRY(checkpoint_in_folder(&row, e));
     Trainyard__V1__WorkerSample request = TRAINYARD__V1__WORKER_SAMPLE__INIT;
     request.directory = (char *)row.directory;
     request.verify = true;

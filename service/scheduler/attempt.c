@@ -19,7 +19,8 @@
 #include <stdlib.h>
 
 int64_t attempt_start_limit_ms(const struct job *job) {
-    return job->needs & SCHEDULER_FEATURE_DATA ? SCHEDULER_START_DATA_TIMEOUT_MS : SCHEDULER_START_TIMEOUT_MS;
+    const uint32_t copies = SCHEDULER_FEATURE_DATA | SCHEDULER_FEATURE_STORE_CHECKPOINTS;
+    return job->needs & copies ? SCHEDULER_START_DATA_TIMEOUT_MS : SCHEDULER_START_TIMEOUT_MS;
 }
 
 struct attempt *attempt_new(int number, int n_ranks) {

@@ -15,7 +15,10 @@ enum scheduler_feature {
     SCHEDULER_FEATURE_DATA = 16,    /* data of stores; a host may be unable to do it */
     SCHEDULER_FEATURE_IMAGES = 256, /* images that are no folder, or are changed by more than crop_padding, flip */
     SCHEDULER_FEATURE_MIXTURE = 32, /* data.mixture */
+    SCHEDULER_FEATURE_STORE_CHECKPOINTS = 512, /* checkpoint.store; a host may be unable to do it */
 };
+
+#define SCHEDULER_STORE_CHECKPOINTS "store_checkpoints"
 
 /* The number of a feature; 0: this controller does not know the name. */
 uint32_t scheduler_feature_read(const char *name);

@@ -87,7 +87,8 @@ static void the_smallest_spec_gets_every_default(void **state) {
         "\"learning_rate_scaling\":\"none\",\"max_not_finite\":3},\"parallel\":{\"data\":1,"
         "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\",\"virtual_stages\":1},\"checkpoint\":{\"every\":"
         "\"500\",\"keep_last\":3,"
-        "\"keep_best\":0,\"directory\":\"\"},\"resources\":{\"accelerator\":\"cpu\",\"memory_bytes\":\"0\",\"cores\":0}"
+        "\"keep_best\":0,\"directory\":\"\",\"store\":\"\"},\"resources\":{\"accelerator\":\"cpu\",\"memory_bytes\":"
+        "\"0\",\"cores\":0}"
         ",\"retry\":{"
         "\"max_restarts\":3},"
         "\"queue\":\"default\",\"priority\":0,\"labels\":{}}");
