@@ -1,5 +1,6 @@
 #include "cli/fork.h"
 
+#include "api/codec/text.h"
 #include "api/spec/file.h"
 #include "base/cleanup.h"
 #include "cli/job_name.h"
@@ -19,8 +20,12 @@ static status_t forked_spec(struct cli *c, const char *fork, Trainyard__V1__JobS
     TRY(job_name_find(c, job, name, e));
     CLEANUP(message_freep) Trainyard__V1__Job *parent = NULL;
     TRY(client_get_job(c, name, &parent, e));
+    if (!parent->spec)
+        return err_set(e, ST_INTERNAL, "%s has no spec", name);
+    if (parent->spec->train) /* the job's own wish, which the fork has to repeat */
+        TRY(codec_set_path(&parent->spec->base, "train.changed_data", "", NULL, e));
     *ret = take_ptr(&parent->spec);
-    return *ret ? ST_OK : err_set(e, ST_INTERNAL, "%s has no spec", name);
+    return ST_OK;
 }
 
 status_t fork_or_file_read(struct cli *c, const char *command, const char *fork, const char *file,

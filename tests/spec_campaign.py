@@ -109,6 +109,7 @@ FIELDS = {
 SLOW = {"model.resnet.layers"}  # given only where it is the field that is looked at
 FIXED = {
     "data.mixture.tokenizer": "e2e/test_mixtures.py compares the bits of mixtures", "data.mixture.phases": "the same",
+    "train.changed_data": "only a fork reads it",
     "model.resnet.width": "always given: the default trains for seconds",
     "data.text.format": "the drawn text is a plain file; e2e/test_documents.py compares the bits of all formats",
     "data.text.document": "follows the format",

@@ -3,6 +3,7 @@
 #include "api/codec/message.h"
 #include "api/codec/text.h"
 #include "api/spec/problems.h"
+#include "api/spec/spec.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -148,7 +149,8 @@ void spec_check_fork(const Trainyard__V1__JobSpec *spec, const struct spec_origi
     }
     const struct comparison model = { p, origin->job, "model" }, data = { p, origin->job, "data" };
     compare_messages(&model, "model", &spec->model->base, &theirs->model->base);
-    compare_messages(&data, "data", &spec->data->base, &theirs->data->base);
+    if (!spec_may_change_data(spec))
+        compare_messages(&data, "data", &spec->data->base, &theirs->data->base);
     if (spec->train->steps <= origin->step)
         problem_add(p, "train.steps: %" PRId64 " is not above the step %" PRId64 " that the fork begins at",
                     spec->train->steps, origin->step);

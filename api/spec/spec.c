@@ -78,6 +78,11 @@ bool spec_stops_at_step(const Trainyard__V1__JobSpec *spec) {
     return spec->program && spec->program->stop && strcmp(spec->program->stop, "step") == 0;
 }
 
+bool spec_may_change_data(const Trainyard__V1__JobSpec *spec) {
+    const Trainyard__V1__TrainSpec *t = spec->train;
+    return t && t->_changed_data_case && strcmp(t->changed_data, "refuse") != 0;
+}
+
 int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec) {
     const Trainyard__V1__TrainSpec *t = spec->train;
     return t && t->_micro_batch_case ? t->global_batch / t->micro_batch : 0;

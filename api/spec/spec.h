@@ -58,6 +58,8 @@ int32_t spec_micro_batches(const Trainyard__V1__JobSpec *spec);
 int64_t spec_tokens_per_step(const Trainyard__V1__JobSpec *spec); /* 0: the model reads no tokens */
 /* Whether the plan has to choose the micro-batch or the recompute before the first step. */
 bool spec_has_auto(const Trainyard__V1__JobSpec *spec);
+/* Whether the job, as a fork, may have other data than its origin. */
+bool spec_may_change_data(const Trainyard__V1__JobSpec *spec);
 
 /* Whether the job's checkpoints go to a store: checkpoint.store. */
 bool spec_checkpoints_in_store(const Trainyard__V1__JobSpec *spec);

@@ -252,6 +252,7 @@ status_t manifest_parse(const char *text, size_t n, struct manifest **ret, struc
     /* Early files lack it. */
     m->skipped = m->step > m->updates ? m->step - m->updates : 0;
     TRY(get_later_int(root, "skipped", &m->skipped, e));
+    m->samples = -1;
     TRY(get_later_int(root, "samples", &m->samples, e));
     TRY(get_later_int(root, "not_finite", &m->not_finite, e));
     TRY(get_number(json_object_get(root, "loss_scale"), "loss_scale", &m->loss_scale, e));

@@ -28,8 +28,9 @@ struct checkpoint_info {
     int64_t step, updates, skipped; /* as checkpoint_snapshot has them */
     double loss_scale;              /* fp16's; 0 = none */
     int64_t growth_count;
-    int64_t samples, not_finite; /* 0 also in early files */
-    const double *spike_norms;   /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
+    int64_t samples;           /* consumed of the data of data_sha256; -1 in early files */
+    int64_t not_finite;        /* 0 also in early files */
+    const double *spike_norms; /* (n_spike_norms), oldest first; at most CHECKPOINT_NORMS */
     int n_spike_norms;
     int world_size; /* number of ranks that wrote it */
     const char *numerics_id, *data_sha256, *weights_sha256;

@@ -20,8 +20,14 @@ enum { ENGINE_SHA256_HEX = 65, ENGINE_METRIC_NAME = 80, ENGINE_METRICS = 24 };
 enum engine_rate_scaling { ENGINE_RATE_UNSCALED, ENGINE_RATE_LINEAR, ENGINE_RATE_SQRT };
 enum engine_numerics { ENGINE_NUMERICS_REPRODUCIBLE, ENGINE_NUMERICS_STRICT, ENGINE_NUMERICS_FAST };
 enum engine_precision { ENGINE_FP32, ENGINE_BF16, ENGINE_FP16 };
+/* What a run does if its data are not those of the checkpoint that it begins with. */
+enum engine_changed_data {
+    ENGINE_DATA_REFUSE,
+    ENGINE_DATA_CONTINUE, /* the samples are numbered on */
+    ENGINE_DATA_RESTART,  /* the samples are numbered from 0 */
+};
 /* Their names in a spec and in a checkpoint's layout, indexed by the enum; NULL follows the last. */
-extern const char *const ENGINE_NUMERICS_NAMES[], *const ENGINE_PRECISION_NAMES[];
+extern const char *const ENGINE_NUMERICS_NAMES[], *const ENGINE_PRECISION_NAMES[], *const ENGINE_CHANGED_DATA_NAMES[];
 
 struct engine_train {
     int64_t steps;
@@ -81,10 +87,12 @@ int engine_ranks(const struct engine_layout *l); /* data x pipeline */
 int engine_degree(int n);
 
 struct engine_checkpoints {
-    const char *directory;        /* step folders are made in it; NULL = no checkpoints are written */
-    int64_t every;                /* steps; 0 = only the final one */
-    const char *resume_directory; /* a step folder to resume from; NULL = start anew */
-    const struct roots *roots;    /* that both must lie below (base/roots.h); NULL: anywhere */
+    const char *directory;                 /* step folders are made in it; NULL = no checkpoints are written */
+    int64_t every;                         /* steps; 0 = only the final one */
+    const char *resume_directory;          /* a step folder to resume from; NULL = start anew */
+    const struct roots *roots;             /* that both must lie below (base/roots.h); NULL: anywhere */
+    bool forked;                           /* resume_directory is another job's */
+    enum engine_changed_data changed_data; /* if forked; else changed data are refused */
 };
 
 /* Steps from .. to (counted from 1; 0 = no profile) are timed instruction by instruction. After the last one each rank

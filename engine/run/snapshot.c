@@ -292,12 +292,37 @@ static status_t check_model(const struct engine *engine, const struct checkpoint
     return model_takes(&engine->config.model, &theirs, e);
 }
 
-static status_t check_info(struct engine *engine, const struct checkpoint_info *info, struct err *e) {
-    TRY(check_model(engine, info, e));
+static bool is_changed(const struct engine *engine, const struct checkpoint_info *info) {
+    return strcmp(info->data_sha256, source_info(engine->source)->sha256) != 0;
+}
+
+/* A fork may have other data, if it says so. The checkpoints that it writes have its own data again. */
+static status_t check_data(struct engine *engine, const struct checkpoint_info *info, struct err *e) {
+    const struct engine_checkpoints *c = &engine->config.checkpoint;
     const char *data = source_info(engine->source)->sha256;
-    if (strcmp(info->data_sha256, data) != 0)
+    if (!is_changed(engine, info))
+        return ST_OK;
+    if (!c->forked || c->changed_data == ENGINE_DATA_REFUSE)
         return err_set(e, ST_INVALID_ARGUMENT, "data: it has changed since the checkpoint (digest %.12s, then %.12s)",
                        data, info->data_sha256);
+    if (engine->rank == 0)
+        engine_notice(engine, "data_changed", info->step,
+                      "the data are not those of the checkpoint (digest %.12s, then %.12s): samples are numbered %s",
+                      data, info->data_sha256, c->changed_data == ENGINE_DATA_RESTART ? "from 0" : "on");
+    return ST_OK;
+}
+
+/* The number of the first sample after the checkpoint. Early checkpoints do not have it. */
+static int64_t next_sample(const struct engine *engine, const struct checkpoint_info *info) {
+    const bool restart = engine->config.checkpoint.changed_data == ENGINE_DATA_RESTART;
+    if (engine->config.checkpoint.forked && restart && is_changed(engine, info))
+        return 0;
+    return info->samples >= 0 ? info->samples : info->step * engine->config.train.global_batch;
+}
+
+static status_t check_info(struct engine *engine, const struct checkpoint_info *info, struct err *e) {
+    TRY(check_model(engine, info, e));
+    TRY(check_data(engine, info, e));
     if (info->step > engine->config.train.steps)
         return err_set(e, ST_INVALID_ARGUMENT, "train.steps: %lld is less than the checkpoint's step %lld",
                        (long long)engine->config.train.steps, (long long)info->step);
@@ -429,8 +454,7 @@ static status_t restore(struct engine *engine, struct err *e) {
     CLEANUP(state_tensors_freep) struct state_tensors *state = state_tensors_new(engine->train);
     TRY(read_state(&r, state, e));
     atomic_store(&engine->training.step, info->step);
-    engine->first = (struct engine_first){ info->step, info->samples ? info->samples
-                                                                     : info->step * engine->config.train.global_batch };
+    engine->first = (struct engine_first){ info->step, next_sample(engine, info) };
     engine->training.decision.update.number = r.optimizer ? info->updates : 0;
     engine->training.skipped = info->skipped;
     restore_decision(engine, info);

@@ -185,6 +185,7 @@ static size_t features_list(const struct host *host, const char *ret[FEATURES_MA
     ret[n++] = "python";
     ret[n++] = "images";
     ret[n++] = "mixture";
+    ret[n++] = "changed_data";
     if (!*host->no_images.msg)
         ret[n++] = "image";
     if (!*host->no_data.msg) {

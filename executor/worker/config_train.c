@@ -58,6 +58,10 @@ status_t config_train(struct engine_config *c, const Trainyard__V1__TrainSpec *t
     TRY(fill_rate_scaling(&c->train, train, e));
     TRY(config_optimizer(&c->train, train->optimizer, e));
     TRY(fill_words(&c->train, train, e));
+    int changed = ENGINE_DATA_REFUSE;
+    if (train->_changed_data_case) /* specs that older releases stored lack it */
+        TRY(config_choice("train.changed_data", train->changed_data, ENGINE_CHANGED_DATA_NAMES, &changed, e));
+    c->checkpoint.changed_data = (enum engine_changed_data)changed;
     c->profile.from = train->profile ? train->profile->from : 0;
     c->profile.to = train->profile ? train->profile->to : 0;
     c->gradients_every = train->inspect ? train->inspect->gradients_every : 0;

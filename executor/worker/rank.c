@@ -281,6 +281,7 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
     ec->checkpoint.directory = *start->attempt->checkpoint_directory ? start->attempt->checkpoint_directory : NULL;
     ec->checkpoint.resume_directory = *start->attempt->resume_directory ? start->attempt->resume_directory : NULL;
     ec->checkpoint.roots = &r->roots.checkpoints;
+    ec->checkpoint.forked = start->attempt->forked;
     ec->train.init_checkpoint = *start->attempt->init_directory != '\0';
     if (ec->train.init_checkpoint) {
         ec->train.init_from = start->attempt->init_directory;

@@ -55,6 +55,8 @@ static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
         needs |= SCHEDULER_FEATURE_MIXTURE;
     if (spec_checkpoints_in_store(spec))
         needs |= SCHEDULER_FEATURE_STORE_CHECKPOINTS;
+    if (spec_may_change_data(spec))
+        needs |= SCHEDULER_FEATURE_CHANGED_DATA;
     if (spec_names_secrets(spec))
         needs |= SCHEDULER_FEATURE_SECRETS;
     return needs;

@@ -8,14 +8,15 @@
 
 /* The numbers are stored with jobs. Never change one. */
 enum scheduler_feature {
-    SCHEDULER_FEATURE_CODE = 1,     /* program.code */
-    SCHEDULER_FEATURE_SECRETS = 2,  /* program.secrets */
-    SCHEDULER_FEATURE_PYTHON = 4,   /* program.python */
-    SCHEDULER_FEATURE_IMAGE = 8,    /* program.image; a host may be unable to do it */
-    SCHEDULER_FEATURE_DATA = 16,    /* data of stores; a host may be unable to do it */
-    SCHEDULER_FEATURE_IMAGES = 256, /* images that are no folder, or are changed by more than crop_padding, flip */
-    SCHEDULER_FEATURE_MIXTURE = 32, /* data.mixture */
-    SCHEDULER_FEATURE_STORE_CHECKPOINTS = 512, /* checkpoint.store; a host may be unable to do it */
+    SCHEDULER_FEATURE_CODE = 1,                /* program.code */
+    SCHEDULER_FEATURE_SECRETS = 2,             /* program.secrets */
+    SCHEDULER_FEATURE_PYTHON = 4,              /* program.python */
+    SCHEDULER_FEATURE_IMAGE = 8,               /* program.image; a host may be unable to do it */
+    SCHEDULER_FEATURE_DATA = 16,               /* data of stores; a host may be unable to do it */
+    SCHEDULER_FEATURE_IMAGES = 32,             /* images of no folder, or changed by more than crop_padding and flip */
+    SCHEDULER_FEATURE_MIXTURE = 64,            /* data.mixture */
+    SCHEDULER_FEATURE_CHANGED_DATA = 128,      /* train.changed_data */
+    SCHEDULER_FEATURE_STORE_CHECKPOINTS = 256, /* checkpoint.store; a host may be unable to do it */
 };
 
 #define SCHEDULER_STORE_CHECKPOINTS "store_checkpoints"

@@ -84,7 +84,7 @@ static void the_smallest_spec_gets_every_default(void **state) {
         "{\"warmup_steps\":\"0\"}},\"clip_norm\":1,\"precision\":\"fp32\",\"seed\":\"0\",\"numerics\":\"reproducible\","
         "\"lanes\":1,\"reduce\":\"step\",\"eval\":{\"every\":\"0\"},"
         "\"micro_batch_auto\":false,\"recompute\":\"none\",\"init_from\":\"\",\"clip_value\":0,"
-        "\"learning_rate_scaling\":\"none\",\"max_not_finite\":3},\"parallel\":{\"data\":1,"
+        "\"learning_rate_scaling\":\"none\",\"max_not_finite\":3,\"changed_data\":\"refuse\"},\"parallel\":{\"data\":1,"
         "\"pipeline\":1,\"zero\":0,\"pipeline_schedule\":\"1f1b\",\"virtual_stages\":1},\"checkpoint\":{\"every\":"
         "\"500\",\"keep_last\":3,"
         "\"keep_best\":0,\"directory\":\"\",\"store\":\"\"},\"resources\":{\"accelerator\":\"cpu\",\"memory_bytes\":"
@@ -559,7 +559,8 @@ static void assert_fork(const char *const before[2], const char *const change[2]
 
 static void a_fork_keeps_the_model_and_the_data_of_its_origin(void **state) {
     (void)state;
-    static const char *const none[2] = { NULL }, *const two[2] = { "data.text.files=['file:///x', 'file:///y']" };
+    static const char *const none[2] = { NULL }, *const two[2] = { "data.text.files=['file:///x', 'file:///y']" },
+                             *const changing[2] = { "train.changed_data=restart" };
     static const char model[] = ": a fork keeps the model of its origin",
                       data[] = ": a fork keeps the data of its origin";
     char text[512];
@@ -580,6 +581,9 @@ static void a_fork_keeps_the_model_and_the_data_of_its_origin(void **state) {
            data);
     FORKED(none, "train.steps=11", "data.text.files=['file:///z']",
            "data.text.files[0]: 'file:///z', but job 3 has 'file:///x'%s", data);
+    FORKED(none, "train.steps=11", "train.changed_data=continue", "%s", "");
+    FORKED(changing, "train.steps=11", "data.text.files=['file:///z']", "%s", "");
+    FORKED(changing, "train.steps=11", "model.gpt.width=16", "model.gpt.width: 16, but job 3 has 8%s", model);
     FORKED(two, "train.steps=11", "data.text.files=['file:///x']", "data.text.files: 1 value, but job 3 has 2%s", data);
     FORKED(none, "train.steps=10", "model.gpt.width=16",
            "model.gpt.width: 16, but job 3 has 8%s\ntrain.steps: 10 is not above the step 10 that the fork begins at",

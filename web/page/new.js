@@ -82,6 +82,7 @@ export function showNew(content, from) {
       const job = await call("JobService/GetJob", {name: `jobs/${from.split("@")[0]}`});
       spec = job.spec;
       kind.value = spec.program ? "program" : "model";
+      delete spec.train?.changed_data; // the job's own wish, which a fork has to repeat
       if (from.includes("@")) fork.value = `jobs/${from}`;
     } else {
       spec = {name: "", model: {}, data: {}, train: {}};
