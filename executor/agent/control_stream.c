@@ -15,6 +15,7 @@
 #include "executor/agent/grpc_stream.h"
 #include "executor/agent/heartbeat.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -175,27 +176,33 @@ static void on_ended(void *ctx, status_t status, const char *why) {
 
 static void welcome_fire(void *ctx) { stream_lost(ctx, "the controller sent no welcome within 5 s"); }
 
-enum { FEATURES_MAX = 8 };
+enum { FEATURES_MAX = 16 };
 
-/* The names of service/scheduler/feature.h. */
-static size_t features_list(const struct host *host, const char *ret[FEATURES_MAX]) {
-    size_t n = 0;
-    ret[n++] = "code";
-    ret[n++] = "secrets";
-    ret[n++] = "python";
-    ret[n++] = "images";
-    ret[n++] = "mixture";
-    ret[n++] = "changed_data";
-    if (!*host->no_images.msg)
-        ret[n++] = "image";
-    if (!*host->no_data.msg) {
-        ret[n++] = "data";
-        ret[n++] = "store_checkpoints";
-    }
-    return n;
+struct features {
+    const char *names[FEATURES_MAX];
+    size_t n;
+};
+
+static void feature_add(struct features *f, const char *name) {
+    assert(f->n < FEATURES_MAX);
+    f->names[f->n++] = name;
 }
 
-static void hello_fill(const struct host *host, const char *features[FEATURES_MAX], Trainyard__V1__AgentHello *hello) {
+/* The names of service/scheduler/feature.h. */
+static void features_list(const struct host *host, struct features *ret) {
+    static const char *const of_release[] = { "code", "secrets", "python", "images", "mixture", "changed_data" };
+    ret->n = 0;
+    for (size_t i = 0; i < sizeof of_release / sizeof *of_release; i++)
+        feature_add(ret, of_release[i]);
+    if (!*host->no_images.msg)
+        feature_add(ret, "image");
+    if (!*host->no_data.msg) {
+        feature_add(ret, "data");
+        feature_add(ret, "store_checkpoints");
+    }
+}
+
+static void hello_fill(const struct host *host, struct features *features, Trainyard__V1__AgentHello *hello) {
     const struct inventory *inv = &host->inventory;
     hello->executor = (char *)(uintptr_t)directory_id(host->directory);
     hello->incarnation = directory_incarnation(host->directory);
@@ -208,8 +215,9 @@ static void hello_fill(const struct host *host, const char *features[FEATURES_MA
     hello->devices_single_rank = inv->devices_single_rank;
     hello->cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     hello->checks_specs = true;
-    hello->n_features = features_list(host, features);
-    hello->features = (char **)(uintptr_t)features;
+    features_list(host, features);
+    hello->n_features = features->n;
+    hello->features = (char **)(uintptr_t)features->names;
     hello->highest_epoch = directory_epoch(host->directory);
     hello->epoch_nonce = (char *)(uintptr_t)directory_nonce(host->directory);
     hello->n_data_roots = host->options->n_data_roots;
@@ -218,8 +226,8 @@ static void hello_fill(const struct host *host, const char *features[FEATURES_MA
 
 static status_t hello_send(struct control_stream *s, struct err *e) {
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
-    const char *features[FEATURES_MAX];
-    hello_fill(s->host, features, &hello);
+    struct features features;
+    hello_fill(s->host, &features, &hello);
     s->owner.hello_begin(s->owner.ctx, &hello);
     Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
