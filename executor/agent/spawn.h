@@ -23,7 +23,7 @@ struct spawn_options {
     int threads;
     const char *device;       /* the only CUDA device that it sees, as CUDA_VISIBLE_DEVICES names it; NULL: none */
     const char *library_path; /* DIR[:DIR]..., used if device is not NULL; NULL: none */
-    const char *const *kept; /* further variables of the agent that it gets */
+    const char *const *kept;  /* further variables of the agent that it gets */
     size_t n_kept;
 };
 

@@ -51,9 +51,8 @@ static status_t judge(const struct keyring *keys, const struct secret_field *fie
                       struct err *e) {
     struct err why;
     if (!row)
-        return err_set(e, ST_NOT_FOUND,
-                       "%s: there is no secret '%.128s': set it with 'trainyard secret set %.128s'", field->path,
-                       field->secret, field->secret);
+        return err_set(e, ST_NOT_FOUND, "%s: there is no secret '%.128s': set it with 'trainyard secret set %.128s'",
+                       field->path, field->secret, field->secret);
     status_t st = try_open(keys, row, &why);
     return st == ST_OK ? ST_OK : err_set(e, st, "%s: %s", field->path, why.msg);
 }

@@ -193,9 +193,7 @@ static void take_finding(struct spec_check_result *a, const Trainyard__V1__Check
         if (!a->plan)
             status_ignore(message_copy(&f->plan->base, &a->plan, NULL)); /* without memory, there is no plan */
         break;
-    case TRAINYARD__V1__CHECK_FINDING__FINDING_UNCHECKED:
-        take_unchecked(a, f->unchecked);
-        break;
+    case TRAINYARD__V1__CHECK_FINDING__FINDING_UNCHECKED: take_unchecked(a, f->unchecked); break;
     default: break; /* from a newer version of the executor */
     }
 }

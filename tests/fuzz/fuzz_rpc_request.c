@@ -20,8 +20,7 @@ static const ProtobufCServiceDescriptor *const services[] = {
     &trainyard__v1__job_service__descriptor,      &trainyard__v1__metric_service__descriptor,
     &trainyard__v1__log_service__descriptor,      &trainyard__v1__checkpoint_service__descriptor,
     &trainyard__v1__executor_service__descriptor, &trainyard__v1__dispatch_service__descriptor,
-    &trainyard__v1__queue_service__descriptor,
-    &trainyard__v1__status_service__descriptor,
+    &trainyard__v1__queue_service__descriptor,    &trainyard__v1__status_service__descriptor,
 };
 
 static const ProtobufCMessageDescriptor *request_of(unsigned choice) {

@@ -36,8 +36,7 @@ static void check_rmsnorm_shape(struct kernels *k, int64_t rows, int64_t width) 
     CLEANUP(freep) void *workspace = malloc(k->rmsnorm_backward_workspace(k, rows, width));
     OK(k->rmsnorm_forward(k, y, r, rstd, x, branch, gamma, rows, width, 1e-5f, e));
     CLEANUP(freep)
-    double *r2 = doubles_of(r, n),
-           *gamma2 = doubles_of(gamma, width), *y2 = malloc((size_t)n * sizeof *y2);
+    double *r2 = doubles_of(r, n), *gamma2 = doubles_of(gamma, width), *y2 = malloc((size_t)n * sizeof *y2);
     const struct norm_case c = { r2, gamma2, y2, dy, rows, width };
     for (int64_t i = 0; i < n; i++)
         assert_true(r[i] == x[i] + branch[i]);

@@ -77,8 +77,7 @@ static void stop(struct program_fixture *y, int signal) {
 /* Returns the exit status of a command of trainyard. */
 static int run(const struct program_fixture *y, const char *command) {
     char shell[5000];
-    snprintf(shell, sizeof shell, "TRAINYARD_CONTROLLER=%s %s/trainyard %s >/dev/null", y->address, y->bin,
-             command);
+    snprintf(shell, sizeof shell, "TRAINYARD_CONTROLLER=%s %s/trainyard %s >/dev/null", y->address, y->bin, command);
     int status = system(shell);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

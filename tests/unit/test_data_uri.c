@@ -26,8 +26,8 @@
 #include <cmocka.h>
 
 static char folder[] = "/tmp/trainyard-data-uri-XXXXXX";
-static const char *const FILES[] = { "a/part-1.txt", "a/part-2.txt", "a/part-10.txt", "b/part-1.txt", "a/.part-3.txt",
-                                     "a/other.bin",  "a/x*.txt",     "a/xy.txt" };
+static const char *const FILES[] = { "a/part-1.txt",  "a/part-2.txt", "a/part-10.txt", "b/part-1.txt",
+                                     "a/.part-3.txt", "a/other.bin",  "a/x*.txt",      "a/xy.txt" };
 
 static int make_files(void **state) {
     (void)state;
@@ -121,8 +121,7 @@ static void a_decoded_character_stands_for_itself(void **state) {
     assert_false(data_uri_part_pattern("abcdefgh", 8, small, sizeof small));
 }
 
-#define SPEC                                                                                                           \
-    "{name: a, model: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}, train: {steps: 1, global_batch: 1}, "
+#define SPEC "{name: a, model: {gpt: {layers: 1, heads: 1, width: 8, context: 4}}, train: {steps: 1, global_batch: 1}, "
 
 static Trainyard__V1__JobSpec *resolved(const char *rest) {
     char text[1024];
@@ -161,9 +160,8 @@ static void the_remote_uris_of_a_spec_are_sorted_and_each_there_once(void **stat
 static void the_secrets_of_stores_have_the_names_of_their_fields(void **state) {
     (void)state;
     size_t n;
-    Trainyard__V1__JobSpec *spec = resolved(
-        "data: {text: {files: ['s3://bucket/b', 'hf://o/n/a']}}, "
-        "stores: {s3: {access_key: ID, secret_key: KEY}, hf: {token: TOKEN}}");
+    Trainyard__V1__JobSpec *spec = resolved("data: {text: {files: ['s3://bucket/b', 'hf://o/n/a']}}, "
+                                            "stores: {s3: {access_key: ID, secret_key: KEY}, hf: {token: TOKEN}}");
     struct secret_field *fields = spec_secret_fields(spec, &n);
     assert_int_equal(n, 3);
     assert_string_equal(fields[1].path, "stores.s3.secret_key");

@@ -19,8 +19,8 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/tfrecord.h"
-#include "tracking/event_scalars.h"
 #include "executor/program/tracking/hash.h"
+#include "tracking/event_scalars.h"
 
 #include <dirent.h>
 #include <errno.h>
