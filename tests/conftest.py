@@ -1,5 +1,6 @@
 """Fixtures: a service, a text to train on, and a spec whose step takes milliseconds."""
 
+import os
 import random
 import signal
 
@@ -8,7 +9,15 @@ import pytest
 from service_fixture import make_service
 
 
+def refuse_groups(kill):
+    def checked(pid, number):
+        assert pid > 0, f"signal {number} would reach a group of processes, and with it the tests"
+        kill(pid, number)
+    return checked
+
+
 def pytest_configure(config):
+    os.kill = refuse_groups(os.kill)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell has turned off in what it runs beside other things
     config.addinivalue_line("markers", "sanitized: also runs with the programs built with ASan+UBSan and with TSan")
     config.addinivalue_line("markers", "waits: half a minute or longer, in which others run; begins first")

@@ -302,8 +302,12 @@ class Service:
         return pids[0]
 
     def worker_pids(self, job):
-        attempt = self.json("get", job)["attempts"][-1]
-        return {int(p.get("rank", 0)): (int(p["pid"]), int(p["pid_start_time"])) for p in attempt["placements"]}
+        """{rank: (pid, start time)} of the last attempt, once the service knows all of them or the attempt has ended."""
+        def known():
+            attempt = self.json("get", job)["attempts"][-1]
+            pids = {int(p.get("rank", 0)): (int(p["pid"]), int(p["pid_start_time"])) for p in attempt["placements"]}
+            return attempt.get("end_time") or all(pid > 0 for pid, _ in pids.values()), pids
+        return wait_until(lambda: (found := known())[0] and found, 30, "the pids of all ranks")[1]
 
 
 def remove_tree(path):
