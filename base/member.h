@@ -26,7 +26,7 @@ enum member_type {
     MEMBER_TYPE_TREE,   /* const char *: the folder that a URI names; or a struct member_files */
 };
 
-/* A file that a URI names: where it is, and what its store or its host calls it. */
+/* A file that a URI names: its name in the store or on the host, and its path on this host. */
 struct member_file {
     const char *name, *path;
 };

@@ -65,8 +65,8 @@ static const char *named_address(const struct cli *c, char written[RPC_ADDRESS_B
     return read_address(".trainyard/address", written, RPC_ADDRESS_BYTES) ? written : NULL;
 }
 
-/* The context that the command uses: that of --context, else the current one if no address is named. *ret_x is NULL if
- * there is none; else it points into *ret_all. A service without a home folder has no contexts. */
+/* Finds the context that the command uses: that of --context, else the current one if no address is named. *ret_x
+ * points into *ret_all, or is NULL if the command uses no context. A service without a home folder has no contexts. */
 static status_t find_context(const struct cli *c, bool named, Trainyard__Cli__Contexts **ret_all,
                              Trainyard__Cli__Context **ret_x, struct err *e) {
     *ret_x = NULL;

@@ -1,6 +1,6 @@
 /* A command for several jobs either names them or selects them.
  *
- * The selector becomes a request of ListJobs, of which all pages are read before the first job is changed, because a
+ * The selector becomes a request of ListJobs. The command reads all pages before it changes the first job, because a
  * change may move a job out of the selection. Jobs in states for which the command is impossible are left out. A
  * command that cannot be undone then says how many jobs it has found, and asks on the terminal. Each job is one call:
  * a failure is reported and does not keep the others from being changed. */

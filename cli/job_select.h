@@ -31,8 +31,8 @@ struct job_selector {
 #define JOB_SELECTOR_ROW_(name, letter, value, about, kind, offset)                                                    \
     { (name), (letter), (value), (about), (kind), (offset), NULL }
 
-/* A request for the selected jobs. It points into `times` and into the selector. INVALID_ARGUMENT: a state or a time
- * that is none. */
+/* A request for the selected jobs. It points into `times` and into the selector. INVALID_ARGUMENT: the
+ * selector has an unknown state, or a text that is no time. */
 struct job_selector_times {
     Google__Protobuf__Timestamp since, before;
 };

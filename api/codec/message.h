@@ -58,7 +58,7 @@ const ProtobufCFieldDescriptor *field_auto(const ProtobufCMessageDescriptor *des
 bool field_is_member(const ProtobufCMessageDescriptor *desc, const ProtobufCFieldDescriptor *f);
 
 /* Whether the message is a choice: its first field is one of at least two messages of one oneof. Its other fields are
- * scalars, which are settings of whatever is chosen. */
+ * scalars. They hold for each of the choices. */
 bool message_is_choice(const ProtobufCMessageDescriptor *desc);
 
 /* Writes the names of the members of f's oneof as "a, b, c", cut at cap bytes. */

@@ -87,9 +87,9 @@ MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDe
 MUST_CHECK status_t rpc_server_listen(struct rpc_server *, const char *address, const struct rpc_tls *tls,
                                       char *ret_bound, struct err *e);
 
-/* Before start: listens on a free port of 127.0.0.1 for a channel of this process with `within`. Each call on it is
- * checked as a call over TLS is, whatever the access rules say about plain connections. ret_bound has
- * RPC_ADDRESS_BYTES. */
+/* Before start: listens on a free port of 127.0.0.1 for a channel of this process with `within`. The server
+ * checks each call on this port like a call over TLS, even if the access rules allow plain connections more. ret_bound
+ * has RPC_ADDRESS_BYTES. */
 MUST_CHECK status_t rpc_server_listen_within(struct rpc_server *, char *ret_bound, struct err *e);
 
 MUST_CHECK status_t rpc_server_start(struct rpc_server *, struct err *e);

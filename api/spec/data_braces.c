@@ -19,7 +19,7 @@ struct braces {
     int first, last, digits; /* of a range; digits: of each number at least */
 };
 
-/* The first '{' outside of brackets; NULL if there is none. */
+/* Returns the first '{' outside of brackets, or NULL. */
 static const char *brace_find(const char *at) {
     for (; *at; at++) {
         const char *end = *at == '[' && at[1] ? strchr(at + 2, ']') : NULL; /* ']' right after '[' is a character */

@@ -25,7 +25,7 @@ bool contexts_reachable(void);
 MUST_CHECK status_t contexts_lock(int *ret_lock, struct err *e);
 /* Under the lock of contexts_lock, which has made the folder. */
 MUST_CHECK status_t contexts_write(const Trainyard__Cli__Contexts *contexts, struct err *e);
-/* NULL: there is none. */
+/* Returns NULL if no context has the name. */
 Trainyard__Cli__Context *contexts_find(const Trainyard__Cli__Contexts *contexts, const char *name);
 /* The same; NOT_FOUND names the contexts that exist. */
 MUST_CHECK status_t contexts_get(const Trainyard__Cli__Contexts *contexts, const char *name,

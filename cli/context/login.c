@@ -1,8 +1,8 @@
 /* trainyard login, context.
  *
- * `login` asks the controller before it stores anything, so that a wrong address, certificate or token is reported
- * while the user still has them at hand. A token comes from a file, from stdin or from a terminal, where it is not
- * shown; never from the command line, which other users can see. */
+ * `login` calls the controller before it stores anything. The user then learns at once if the address, the certificate
+ * or the token is wrong. `login` reads a token from a file, from stdin, or from a terminal without showing it. It takes
+ * no token from the command line, because other users can see that. */
 #include "api/rpc/access.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
