@@ -68,7 +68,8 @@ status_t manifest_write(const struct manifest *m, struct bytes *ret, struct err 
     json_t *tensors = json_array(), *norms = json_array();
     int bad = json_object_set_new(root, "loss_scale", json_real(m->loss_scale));
     bad |= json_object_set_new(root, "growth_count", json_integer(m->growth_count));
-    bad |= json_object_set_new(root, "samples", json_integer(m->samples));
+    if (m->samples >= 0)
+        bad |= json_object_set_new(root, "samples", json_integer(m->samples));
     bad |= json_object_set_new(root, "not_finite", json_integer(m->not_finite));
     bad |= json_object_set_new(root, "spike_norms", norms);
     for (int i = 0; i < m->n_spike_norms; i++)

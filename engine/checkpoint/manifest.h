@@ -2,7 +2,7 @@
  *
  * manifest.json (of the whole checkpoint):
  *   format "trainyard-checkpoint-2", step, updates, skipped, samples, not_finite (early files lack some of
- *   these three: 0, samples -1), loss_scale, growth_count, spike_norms, world_size, numerics_id, data_sha256,
+ *   these three: 0, or a samples of -1, which is not written), loss_scale, growth_count, spike_norms, world_size, numerics_id, data_sha256,
  *   weights_sha256, layout, tokenizer, spec, tensors: [{name, dtype "F32", shape, sha256}], self_sha256
  * rank-<r>.json (of one safetensors file):
  *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256, record (absent if ""),
