@@ -119,6 +119,7 @@ FIXED = {
     "data.workers": "changes between the runs of a spec, as parallel.* does", "data.prefetch": "as data.workers",
     "checkpoint.keep_last": "only a service reads it", "checkpoint.keep_best": "only a service reads it",
     "checkpoint.directory": "the campaign reads the weights from a folder of its own",
+    "checkpoint.store": "only a service reads it; e2e/test_store_checkpoints.py compares the weights",
     "resources.accelerator": "another device is another machine",
     "resources.memory_bytes": "only refuses, and chooses what auto leaves open",
     "resources.cores": "limits the threads, which change between the runs of a spec",
