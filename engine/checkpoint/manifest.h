@@ -1,9 +1,10 @@
 /* The two JSON files of a checkpoint, as structs, read and written.
  *
  * manifest.json (of the whole checkpoint):
- *   format "trainyard-checkpoint-2", step, updates, skipped, samples, not_finite (early files lack some of
- *   these three: 0, or a samples of -1, which is not written), loss_scale, growth_count, spike_norms, world_size, numerics_id, data_sha256,
- *   weights_sha256, layout, tokenizer, spec, tensors: [{name, dtype "F32", shape, sha256}], self_sha256
+ *   format "trainyard-checkpoint-2", step, updates, skipped, samples, not_finite, loss_scale, growth_count,
+ *   spike_norms, world_size, numerics_id, data_sha256, weights_sha256, layout, tokenizer, spec,
+ *   tensors: [{name, dtype "F32", shape, sha256}], self_sha256
+ *   Early files lack skipped, not_finite (0 then) or samples (-1 then, which is not written).
  * rank-<r>.json (of one safetensors file):
  *   format "trainyard-rank-2", step, rank, world_size, file, bytes, sha256, record (absent if ""),
  *   pieces: [{name, dtype "F32", shape, first, count}], self_sha256
