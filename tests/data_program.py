@@ -30,11 +30,14 @@ FINISHED, BAD_SPEC, HOST_FAULT, CHECKPOINT_UNREADABLE = (END.Cause.Value(f"CAUSE
                                   for name in ("FINISHED", "BAD_SPEC", "HOST_FAULT", "CHECKPOINT_UNREADABLE"))
 
 
-def order(uris, cache, mib=1024, stores=(), check=False, patience_s=0, checkpoint=("", "")):
-    """checkpoint: its URI, and the folder that gets its files."""
+def order(uris, cache, mib=1024, stores=(), check=False, patience_s=0, checkpoint=("", ""), weights=("", ""),
+          marker="", attempt=""):
+    """checkpoint, weights: what names the files, and the folder that gets them."""
     command = COMMAND()
     fetch = command.fetch_data
     fetch.checkpoint, fetch.checkpoint_folder = map(str, checkpoint)
+    fetch.weights, fetch.weights_folder = map(str, weights)
+    fetch.marker, fetch.attempt_uri = marker, attempt
     fetch.uris.extend(uris)
     fetch.cache, fetch.cache_bytes, fetch.check, fetch.patience_s = str(cache), int(mib * (1 << 20)), check, patience_s
     for store in stores:

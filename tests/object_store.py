@@ -27,7 +27,8 @@ class Store:
     def __init__(self, certificate=None):
         self.objects, self.etags, self.headers, self.faults, self.requests = {}, {}, {}, [], []
         self.page, self.ranges, self.commits, self.mutex = 1000, True, {}, threading.Lock()
-        self.uploads = {}  # of parts: {id: {number: bytes}}
+        self.uploads, self.upload_paths = {}, {}  # of parts: {id: {number: bytes}}, {id: path}
+        self.body_faults = []  # as faults, before the body is read
         store = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -88,7 +89,15 @@ class Store:
         path = h.path
         with self.mutex:
             self.requests.append((method, path, h.headers.get("Range"), dict(h.headers.items())))
-        h.body = h.rfile.read(int(h.headers.get("Content-Length") or 0))
+        h.body = None
+        for fault in list(self.body_faults):
+            if fault(h, method, path):
+                if not getattr(fault, "keep", False):
+                    with self.mutex, contextlib.suppress(ValueError):
+                        self.body_faults.remove(fault)
+                return
+        if h.body is None:
+            h.body = h.rfile.read(int(h.headers.get("Content-Length") or 0))
         for i, fault in enumerate(self.faults):
             if fault(h, method, path, h.headers.get("Range")):
                 if not getattr(fault, "keep", False):
@@ -99,12 +108,19 @@ class Store:
         fields = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
         if method in ("PUT", "POST", "DELETE"):
             self.change(h, method, plain, fields)
+        elif "uploads" in fields:
+            self.list_uploads(h, plain, fields)
         elif fields.get("list-type") == "2":
             self.list(h, plain, fields)
         elif plain.startswith("/api/"):
             self.hf(h, plain, fields)
         elif path in self.objects:
             self.send_object(h, method, path)
+        elif plain in self.objects and "X-Amz-Signature" in fields:  # of a link, which is for GET alone
+            if method == "GET":
+                self.send_object(h, method, plain)
+            else:
+                self.send(h, 403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>", method)
         else:
             self.send(h, 404, b"<Error><Code>NoSuchKey</Code><Message>The key does not exist.</Message></Error>", method)
 
@@ -133,6 +149,7 @@ class Store:
                 return self.send(h, 204, b"")
             if "uploads" in fields:
                 self.uploads[f"id/{len(self.requests)}"] = {}
+                self.upload_paths[f"id/{len(self.requests)}"] = path
                 return self.send(h, 200, f"<R><UploadId>id/{len(self.requests)}</UploadId></R>".encode())
             if method == "POST":
                 parts = self.uploads.pop(upload)
@@ -173,6 +190,19 @@ class Store:
         self.send(h, 200, f'<?xml version="1.0"?><ListBucketResult><IsTruncated>{str(rest).lower()}</IsTruncated>{token}{items}'
                           f'</ListBucketResult>'.encode())
 
+    def list_uploads(self, h, bucket, fields):
+        """As S3: sorted by their keys, after the markers."""
+        with self.mutex:
+            found = sorted((self.upload_paths[id], id) for id in self.uploads)
+        after = (f"{bucket}/{fields['key-marker']}", fields.get("upload-id-marker", "")) if "key-marker" in fields else ("", "")
+        found = [(path, id) for path, id in found if path.startswith(f"{bucket}/{fields['prefix']}") and (path, id) > after]
+        page, rest = found[:self.page], found[self.page:]
+        items = "".join(f"<Upload><Key>{escape(path[len(bucket) + 1:])}</Key><UploadId>{id}</UploadId></Upload>" for path, id in page)
+        next = (f"<NextKeyMarker>{escape(page[-1][0][len(bucket) + 1:])}</NextKeyMarker><NextUploadIdMarker>{page[-1][1]}"
+                "</NextUploadIdMarker>") if rest else ""
+        self.send(h, 200, f"<ListMultipartUploadsResult>{next}<IsTruncated>{str(bool(rest)).lower()}</IsTruncated>{items}"
+                          "</ListMultipartUploadsResult>".encode())
+
     def hf(self, h, path, fields):
         """A repository: objects "/datasets/OWNER/NAME/resolve/COMMIT/PATH"; commits: {"OWNER/NAME@REVISION": COMMIT}."""
         match = re.fullmatch(r"/api/(models|datasets)/([^/]+/[^/]+)/(revision|tree)/([^/]+)/?(.*)", path)
@@ -200,7 +230,12 @@ def is_get(method, path, asked):
 
 
 def is_put(method, path, asked):
-    return method == "PUT"
+    """Not of the object by which a host checks that it may write (executor/data/probe.h)."""
+    return method == "PUT" and "/writable-" not in path
+
+
+def is_marker(method, path, asked):
+    return "writable-" in path
 
 
 def lost_answer(store, where):
@@ -213,6 +248,50 @@ def lost_answer(store, where):
         store.change(h, method, plain, dict(urllib.parse.parse_qsl(query, keep_blank_values=True)))
         h.wfile, h.close_connection = to, True
         h.connection.shutdown(socket.SHUT_RDWR)
+        return True
+    return fault
+
+
+def torn_put(after, where=is_put):
+    """The connection breaks after some bytes of the body that is sent. The server reads no more, and keeps nothing."""
+    def fault(h, method, path):
+        if not where(method, path, None):
+            return False
+        left = min(after, int(h.headers["Content-Length"]))
+        while left > 0 and (n := len(h.rfile.read1(min(left, 1 << 16)))):
+            left -= n
+        h.connection.shutdown(socket.SHUT_RDWR)
+        h.close_connection = True
+        return True
+    return fault
+
+
+def slow_put(bytes_s, where=is_put):
+    """Every body is read with this speed."""
+    def fault(h, method, path):
+        if where(method, path, None):
+            left, body = int(h.headers["Content-Length"]), io.BytesIO()
+            while left > 0 and (data := h.rfile.read1(min(left, bytes_s // 50))):
+                body.write(data)
+                left -= len(data)
+                time.sleep(len(data) / bytes_s)
+            h.body = body.getvalue()
+        return False
+    fault.keep = True
+    return fault
+
+
+def lies(store, where=is_put, keep=0, **headers):
+    """The answer is 200, but the object has only the first bytes that were sent; headers: of the answer."""
+    def fault(h, method, path, asked):
+        if not where(method, path, asked):
+            return False
+        store.put(path, h.body[:keep])
+        h.send_response(200)
+        for name, value in ({"ETag": f'"{hashlib.md5(h.body).hexdigest()}"'} | headers).items():
+            h.send_header(name, value)
+        h.send_header("Content-Length", "0")
+        h.end_headers()
         return True
     return fault
 

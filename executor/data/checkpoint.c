@@ -40,8 +40,7 @@ static status_t names_make(const struct fetch *f, const char *path, struct err *
     return ST_OK;
 }
 
-status_t checkpoint_fetch(struct fetch *f, struct err *e) {
-    CLEANUP(freep) char *pattern = alloc_format("%s/*", f->order->checkpoint);
+status_t folder_fetch(struct fetch *f, char *pattern, const char *folder, struct err *e) {
     Trainyard__V1__DataFetch own = *f->order; /* shallow */
     const Trainyard__V1__DataFetch *const whole = f->order;
     own.uris = &pattern;
@@ -49,7 +48,12 @@ status_t checkpoint_fetch(struct fetch *f, struct err *e) {
     f->order = &own;
     status_t st = fetch_run(f, e);
     f->order = whole;
-    return st == ST_OK ? names_make(f, whole->checkpoint_folder, e) : st;
+    return st == ST_OK && !whole->check ? names_make(f, folder, e) : st;
+}
+
+status_t checkpoint_fetch(struct fetch *f, struct err *e) {
+    CLEANUP(freep) char *pattern = alloc_format("%s/*", f->order->checkpoint);
+    return folder_fetch(f, pattern, f->order->checkpoint_folder, e);
 }
 
 bool checkpoint_is_missing(status_t st) { return st == ST_NOT_FOUND || st == ST_DATA_LOSS; }

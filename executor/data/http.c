@@ -237,6 +237,8 @@ static void set_request(struct http *h, struct transfer *t, const struct curl_sl
         snprintf(range, sizeof range, "%lld-%lld", (long long)r->from, (long long)(r->from + r->bytes - 1));
         curl_easy_setopt(curl, CURLOPT_RANGE, range);
     }
+    if (r->first_byte)
+        curl_easy_setopt(curl, CURLOPT_RANGE, "0-0");
     set_limits(curl, r->store);
     set_access(curl, r);
 }

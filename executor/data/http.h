@@ -10,6 +10,7 @@ struct http_request {
     const char *name; /* of the object, for sentences, which contain it up to a '?' */
     const char *url;
     bool head;
+    bool first_byte;      /* GET of the first byte alone, in place of HEAD */
     bool no_redirect;     /* an answer of 3xx is taken as it is */
     const char *etag;     /* the object must still have it; NULL: any */
     const char *modified; /* in place of an ETag: it must still have this Last-Modified; NULL: any */

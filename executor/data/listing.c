@@ -22,6 +22,7 @@ void listing_page_done(struct listing_page *page) {
     }
     free(page->entries);
     free(page->next);
+    free(page->next_id);
     *page = (struct listing_page){ 0 };
 }
 
@@ -49,13 +50,22 @@ static status_t entry_add(struct listing_page *page, char *path, int64_t bytes, 
 
 /* ---- S3 ---- */
 
+/* The elements of a listing: its root, an item, what identifies a version of the item, where the next page begins. */
+struct form {
+    const char *root, *item, *id, *next, *next_id;
+};
+static const struct form OBJECTS = { "ListBucketResult", "Contents", "ETag", "NextContinuationToken", "" };
+static const struct form UPLOADS = { "ListMultipartUploadsResult", "Upload", "UploadId", "NextKeyMarker",
+                                     "NextUploadIdMarker" };
+
 struct reading {
+    const struct form *form;
     XML_Parser parser;
     struct listing_page *page;
     int depth;
     bool is_listing, in_contents, truncated;
     struct bytes text;
-    char *key, *etag, *next;
+    char *key, *etag, *next, *next_id;
     int64_t bytes;
     status_t st;
     struct err why;
@@ -74,9 +84,9 @@ static void XMLCALL on_begin(void *ctx, const char *name, const char **attribute
     if (r->depth > DEPTH_MAX)
         stop(r, err_set(&r->why, ST_INVALID_ARGUMENT, "the listing is nested too deeply"));
     if (r->depth == 1)
-        r->is_listing = strcmp(name, "ListBucketResult") == 0;
+        r->is_listing = strcmp(name, r->form->root) == 0;
     if (r->depth == 2)
-        r->in_contents = strcmp(name, "Contents") == 0;
+        r->in_contents = strcmp(name, r->form->item) == 0;
 }
 
 static void XMLCALL on_text(void *ctx, const char *text, int n) {
@@ -95,6 +105,21 @@ static void replace(char **text, const char *with) {
 static char *quoted(const char *etag) {
     const size_t n = strlen(etag);
     return n > 200 ? NULL : *etag == '"' ? alloc_copy_text(etag) : alloc_format("\"%s\"", etag);
+}
+
+static void upload_end(struct reading *r) {
+    const struct check none = { 0 };
+    char *key = take_ptr(&r->key), *id = take_ptr(&r->etag);
+    status_t st;
+    if (key && id && *id) {
+        st = entry_add(r->page, key, 0, id, &none, &r->why);
+    } else {
+        free(key);
+        free(id);
+        st = err_set(&r->why, ST_INVALID_ARGUMENT, "the listing has an upload without a key or an id");
+    }
+    if (st != ST_OK)
+        stop(r, st);
 }
 
 static void contents_end(struct reading *r) {
@@ -126,16 +151,20 @@ static void XMLCALL on_end(void *ctx, const char *name) {
     const char *text = r->text.len ? r->text.data : "";
     if (r->depth == 3 && r->in_contents && strcmp(name, "Key") == 0)
         replace(&r->key, text);
-    else if (r->depth == 3 && r->in_contents && strcmp(name, "ETag") == 0)
+    else if (r->depth == 3 && r->in_contents && strcmp(name, r->form->id) == 0)
         replace(&r->etag, text);
     else if (r->depth == 3 && r->in_contents && strcmp(name, "Size") == 0)
         r->bytes = size_read(text);
+    else if (r->depth == 2 && r->in_contents && r->form == &UPLOADS)
+        upload_end(r);
     else if (r->depth == 2 && r->in_contents)
         contents_end(r);
     else if (r->depth == 2 && strcmp(name, "IsTruncated") == 0)
         r->truncated = strcmp(text, "true") == 0;
-    else if (r->depth == 2 && strcmp(name, "NextContinuationToken") == 0)
+    else if (r->depth == 2 && strcmp(name, r->form->next) == 0)
         replace(&r->next, text);
+    else if (r->depth == 2 && *text && strcmp(name, r->form->next_id) == 0)
+        replace(&r->next_id, text);
     r->depth--;
     bytes_clear(&r->text);
 }
@@ -159,14 +188,16 @@ static status_t read_xml(struct reading *r, const char *xml, size_t n, struct er
                        ok != XML_STATUS_OK ? XML_ErrorString(XML_GetErrorCode(r->parser)) : "it has another root");
     if (r->truncated && (!r->next || !*r->next))
         return err_set(e, ST_INVALID_ARGUMENT, "the listing goes on, and does not say where");
-    if (r->truncated)
+    if (r->truncated) {
         r->page->next = take_ptr(&r->next);
+        r->page->next_id = take_ptr(&r->next_id);
+    }
     return ST_OK;
 }
 
-status_t listing_read_s3(const char *xml, size_t n, struct listing_page *ret, struct err *e) {
+static status_t read_form(const struct form *form, const char *xml, size_t n, struct listing_page *ret, struct err *e) {
     struct listing_page page = { 0 };
-    struct reading r = { .page = &page, .bytes = -1, .parser = XML_ParserCreate(NULL) };
+    struct reading r = { .form = form, .page = &page, .bytes = -1, .parser = XML_ParserCreate(NULL) };
     if (!r.parser)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "expat has no memory");
     bytes_init(&r.text, TEXT_MAX);
@@ -177,11 +208,20 @@ status_t listing_read_s3(const char *xml, size_t n, struct listing_page *ret, st
     free(r.key);
     free(r.etag);
     free(r.next);
+    free(r.next_id);
     if (st == ST_OK)
         *ret = page;
     else
         listing_page_done(&page);
     return st;
+}
+
+status_t listing_read_s3(const char *xml, size_t n, struct listing_page *ret, struct err *e) {
+    return read_form(&OBJECTS, xml, n, ret, e);
+}
+
+status_t listing_read_uploads(const char *xml, size_t n, struct listing_page *ret, struct err *e) {
+    return read_form(&UPLOADS, xml, n, ret, e);
 }
 
 /* ---- hf ---- */

@@ -13,7 +13,9 @@
 #include "base/privileges.h"
 #include "executor/child/child.h"
 #include "executor/data/checkpoint.h"
+#include "executor/data/leftovers.h"
 #include "executor/data/memory.h"
+#include "executor/data/probe.h"
 #include "executor/data/report.h"
 #include "executor/data/upload.h"
 
@@ -42,7 +44,7 @@ static const char usage[] =
 static const struct child child = { .name = "trainyard-data", .usage = usage, .orphaned = 1 };
 
 struct work {
-    struct fetch fetch, checkpoint;
+    struct fetch fetch, checkpoint, weights;
     const Trainyard__V1__ShardUpload *upload;
     const Trainyard__V1__ObjectsRemove *remove;
     status_t (*run)(struct work *w, struct err *e);
@@ -97,52 +99,76 @@ static void keys_wipe(Trainyard__V1__DataStore *const *stores, size_t n) {
 
 /* ---- the data, and the checkpoint to resume from ---- */
 
-static status_t data_fetch(struct work *w, struct err *e) {
-    const Trainyard__V1__DataFetch *order = w->fetch.order;
-    if (order->n_uris > 0 || !*order->checkpoint)
-        TRY(fetch_run(&w->fetch, e));
-    status_t st = *order->checkpoint ? checkpoint_fetch(&w->checkpoint, e) : ST_OK;
-    w->no_checkpoint = checkpoint_is_missing(st);
-    return st;
-}
-
-static status_t fetch_take(const Trainyard__V1__DataFetch *order, struct err *e) {
-    struct work w = { .fetch = { .order = order }, .checkpoint = { .order = order }, .run = data_fetch };
-    struct report_progress progress = { .since_ms = clock_mono_ms() };
-    TRY(work_start(&w, &progress, e));
-    report_progress(&progress, &w.fetch); /* whoever is fast has not said yet that something was copied */
-    fetch_done_stores(&w.fetch);
-    fetch_done_stores(&w.checkpoint);
-    keys_wipe(order->stores, order->n_stores);
-    report_last(&progress, &w.fetch, w.st, w.no_checkpoint, &w.why);
-    struct pollfd end = { .fd = CHILD_COMMANDS_FD };
-    while (w.st == ST_OK && (w.fetch.cache || w.checkpoint.cache) && poll(&end, 1, -1) < 1)
-        continue;
-    fetch_done(&w.fetch);
-    fetch_done(&w.checkpoint);
-    return ST_OK;
-}
-
-/* ---- checkpoints that are written and removed ---- */
-
-static status_t stores_take(struct work *w, Trainyard__V1__DataStore **stores, size_t n, int32_t patience_s,
+static status_t stores_take(struct fetch *f, Trainyard__V1__DataStore **stores, size_t n, int32_t patience_s,
                             struct err *e) {
     Trainyard__V1__DataFetch order = TRAINYARD__V1__DATA_FETCH__INIT;
     order.stores = stores;
     order.n_stores = n;
     order.patience_s = patience_s;
-    return stores_open(&order, &w->fetch.end, &w->fetch.stores, e);
+    return stores_open(&order, &f->end, &f->stores, e);
 }
+
+/* Before hours of work, and before anything is copied. */
+static status_t store_prepare(const Trainyard__V1__DataFetch *order, struct err *e) {
+    struct fetch own = { .order = order };
+    status_t st = stores_take(&own, order->stores, order->n_stores, order->patience_s, e);
+    if (st == ST_OK && *order->marker)
+        st = probe_store(&own.stores, order->marker, e);
+    if (st == ST_OK && *order->attempt_uri)
+        leftovers_abort_before(&own.stores, order->attempt_uri);
+    fetch_done_stores(&own);
+    return st == ST_OK ? ST_OK : err_prefix(e, st, "checkpoint.store: ");
+}
+
+static status_t data_fetch(struct work *w, struct err *e) {
+    const Trainyard__V1__DataFetch *order = w->fetch.order;
+    status_t st = ST_OK;
+    if (*order->marker || *order->attempt_uri)
+        TRY(store_prepare(order, e));
+    if (order->n_uris > 0)
+        TRY(fetch_run(&w->fetch, e));
+    if (*order->weights)
+        st = folder_fetch(&w->weights, order->weights, order->weights_folder, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "train.init_from: ");
+    if (*order->checkpoint)
+        st = checkpoint_fetch(&w->checkpoint, e);
+    w->no_checkpoint = checkpoint_is_missing(st);
+    return st;
+}
+
+static status_t fetch_take(const Trainyard__V1__DataFetch *order, struct err *e) {
+    struct work w = {
+        .fetch = { .order = order }, .checkpoint = { .order = order }, .weights = { .order = order }, .run = data_fetch
+    };
+    struct report_progress progress = { .since_ms = clock_mono_ms() };
+    TRY(work_start(&w, &progress, e));
+    report_progress(&progress, &w.fetch); /* whoever is fast has not said yet that something was copied */
+    fetch_done_stores(&w.fetch);
+    fetch_done_stores(&w.checkpoint);
+    fetch_done_stores(&w.weights);
+    keys_wipe(order->stores, order->n_stores);
+    report_last(&progress, &w.fetch, w.st, w.no_checkpoint, &w.why);
+    struct pollfd end = { .fd = CHILD_COMMANDS_FD };
+    while (w.st == ST_OK && (w.fetch.cache || w.checkpoint.cache || w.weights.cache) && poll(&end, 1, -1) < 1)
+        continue;
+    fetch_done(&w.fetch);
+    fetch_done(&w.checkpoint);
+    fetch_done(&w.weights);
+    return ST_OK;
+}
+
+/* ---- checkpoints that are written and removed ---- */
 
 static status_t shard_upload(struct work *w, struct err *e) {
     const Trainyard__V1__ShardUpload *order = w->upload;
-    TRY(stores_take(w, order->stores, order->n_stores, order->patience_s, e));
+    TRY(stores_take(&w->fetch, order->stores, order->n_stores, order->patience_s, e));
     return upload_files(order, &w->fetch.stores.of[DATA_S3], e);
 }
 
 static status_t objects_remove(struct work *w, struct err *e) {
     const Trainyard__V1__ObjectsRemove *order = w->remove;
-    TRY(stores_take(w, order->stores, order->n_stores, order->patience_s, e));
+    TRY(stores_take(&w->fetch, order->stores, order->n_stores, order->patience_s, e));
     return remove_objects(&w->fetch.stores, order->pattern, e);
 }
 

@@ -60,10 +60,10 @@ static status_t take_hf(struct data_object *o, const struct answer *a, struct er
 
 static status_t take_other(struct data_object *o, const struct answer *a, struct err *e) {
     const bool is_s3 = o->store->scheme == DATA_S3;
-    o->bytes = a->length;
+    o->bytes = a->status == 206 ? a->range_total : a->length;
     replace(&o->etag, a->etag);
     replace(&o->modified, *a->etag ? "" : a->modified);
-    o->whole = !is_s3 && !a->ranges;
+    o->whole = !is_s3 && !a->ranges && a->status != 206;
     o->check = a->check;
     if (is_s3 && !a->encrypted && strlen(a->etag) == 34) {
         char md5[33];
@@ -81,14 +81,24 @@ static status_t take_other(struct data_object *o, const struct answer *a, struct
     return ST_OK;
 }
 
+/* A signature in the query of an https URI may be for GET alone. */
+static status_t ask(const struct data_object *o, struct http *h, struct answer *answer, struct err *e) {
+    struct http_request request = {
+        .store = o->store, .name = o->name, .url = o->url, .head = true, .no_redirect = o->store->scheme == DATA_HF
+    };
+    status_t st = http_do(h, &request, answer, e);
+    if (st != ST_PERMISSION_DENIED || o->store->scheme != DATA_HTTPS || !strchr(o->url, '?'))
+        return st;
+    request.head = false;
+    request.first_byte = true;
+    return http_do(h, &request, answer, e);
+}
+
 status_t data_object_ask(struct data_object *o, struct http *h, struct err *e) {
     const bool is_hf = o->store->scheme == DATA_HF;
-    const struct http_request request = {
-        .store = o->store, .name = o->name, .url = o->url, .head = true, .no_redirect = is_hf
-    };
     struct answer answer;
     answer_init(&answer);
-    status_t st = http_do(h, &request, &answer, e);
+    status_t st = ask(o, h, &answer, e);
     if (st == ST_OK)
         st = is_hf ? take_hf(o, &answer, e) : take_other(o, &answer, e);
     answer_done(&answer);

@@ -14,6 +14,7 @@
 #include "base/beneath.h"
 #include "executor/data/check.h"
 #include "executor/data/find.h"
+#include "executor/data/leftovers.h"
 #include "executor/data/parallel.h"
 
 #include <errno.h>
@@ -35,7 +36,8 @@ enum {
 
 struct upload {
     const struct store *store;
-    char *name, *url; /* s3://..., https://... */
+    char *name, *url;   /* s3://..., https://... */
+    char *bucket, *key; /* decoded */
     int file;
     int64_t bytes, part_bytes;
     int n;                           /* parts */
@@ -47,6 +49,8 @@ static void upload_done(struct upload *u) {
     closep(&u->file);
     free(u->name);
     free(u->url);
+    free(u->bucket);
+    free(u->key);
     free(u->etags);
 }
 
@@ -228,7 +232,18 @@ static status_t size_compare(const struct upload *u, struct http *h, struct answ
                                                 u->name, (long long)answer->length, (long long)u->bytes);
 }
 
+static bool is_key(const void *ctx, const char *key) { return strcmp(key, ctx) == 0; }
+
+/* Of processes that were killed: an agent has one upload of a file at a time. One try: the file does not need it. */
+static void earlier_abort(const struct upload *u, struct http *h) {
+    const struct leftovers l = {
+        .store = u->store, .bucket = u->bucket, .prefix = u->key, .chosen = is_key, .ctx = u->key, .once = true
+    };
+    status_ignore(leftovers_abort(&l, h, NULL));
+}
+
 static status_t put_parts(struct upload *u, struct http *h, struct answer *answer, struct err *e) {
+    earlier_abort(u, h);
     TRY(create(u, h, answer, e));
     status_t st = parallel_each(u->n, put_part, u, e);
     if (st == ST_OK)
@@ -279,8 +294,9 @@ static status_t file_put(const Trainyard__V1__ShardUpload *order, const struct s
     u.name = alloc_format("%s/%s", order->uri, name);
     status_t st = data_uri_parse(u.name, &uri, e);
     if (st == ST_OK) {
-        CLEANUP(freep) char *path = data_path_decode(uri.path);
-        u.url = store_object_url(store, &uri, "", path);
+        u.key = data_path_decode(uri.path);
+        u.bucket = alloc_copy_text(uri.root);
+        u.url = store_object_url(store, &uri, "", u.key);
         st = file_open(folder, name, &u, e);
     }
     data_uri_done(&uri);
@@ -314,10 +330,25 @@ static status_t remove_one(void *ctx, int i, struct http *h, struct err *e) {
     return st == ST_NOT_FOUND ? ST_OK : st;
 }
 
+/* A store that lists no uploads, or not for these keys, keeps what killed processes have left. */
+static status_t leftovers_remove(const struct stores *stores, const char *pattern, struct err *e) {
+    CLEANUP(http_closep) struct http *h = NULL;
+    struct data_uri uri = { 0 };
+    TRY(http_open(&h, e));
+    status_t st = data_uri_parse(pattern, &uri, e);
+    if (st == ST_OK) {
+        CLEANUP(freep) char *prefix = data_path_decode(uri.path);
+        const struct leftovers l = { .store = &stores->of[DATA_S3], .bucket = uri.root, .prefix = prefix };
+        st = leftovers_abort(&l, h, e);
+    }
+    data_uri_done(&uri);
+    return st == ST_PERMISSION_DENIED || st == ST_INVALID_ARGUMENT || st == ST_NOT_FOUND ? ST_OK : st;
+}
+
 status_t remove_objects(const struct stores *stores, char *pattern, struct err *e) {
     struct data_objects objects = { 0 };
     TRY(find_objects_or_none(stores, pattern, &objects, e));
     status_t st = parallel_each(objects.n, remove_one, &objects, e);
     data_objects_done(&objects);
-    return st;
+    return st == ST_OK ? leftovers_remove(stores, pattern, e) : st;
 }

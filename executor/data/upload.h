@@ -13,7 +13,8 @@
  *   INTERNAL, ...                                    the file cannot be read */
 MUST_CHECK status_t upload_files(const Trainyard__V1__ShardUpload *order, const struct store *store, struct err *e);
 
-/* Removes the objects that the pattern names. */
+/* Removes the objects that the pattern names, and aborts uploads in parts whose names begin as the pattern does up to
+ * its first wildcard: no rank may upload there any more. */
 MUST_CHECK status_t remove_objects(const struct stores *stores, char *pattern, struct err *e);
 
 #endif

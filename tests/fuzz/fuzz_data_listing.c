@@ -18,6 +18,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n) {
     char commit[41];
     if (listing_read_s3((const char *)data, n, &page, NULL) == ST_OK)
         check(&page);
+    if (listing_read_uploads((const char *)data, n, &page, NULL) == ST_OK)
+        check(&page);
     if (listing_read_hf((const char *)data, n, &page, NULL) == ST_OK)
         check(&page);
     if (listing_read_commit((const char *)data, n, commit, NULL) == ST_OK)

@@ -243,6 +243,28 @@ static void a_listing_of_s3_is_a_page_or_a_sentence(void **state) {
     assert_int_equal(s3_count("<!DOCTYPE a [<!ENTITY x \"y\">]><ListBucketResult/>"), -1);
 }
 
+static void a_listing_of_uploads_is_a_page_or_a_sentence(void **state) {
+    (void)state;
+    const char *uploads =
+        "<ListMultipartUploadsResult><NextKeyMarker>a</NextKeyMarker><NextUploadIdMarker>2</NextUploadIdMarker>"
+        "<IsTruncated>true</IsTruncated><Upload><Key>a</Key><UploadId>1</UploadId><Owner><ID>x</ID></Owner>"
+        "</Upload></ListMultipartUploadsResult>";
+    const char *const bad[] = {
+        "<ListBucketResult/>", "<ListMultipartUploadsResult><Upload><Key>a</Key></Upload></ListMultipartUploadsResult>",
+        "<ListMultipartUploadsResult><Upload><UploadId>1</UploadId></Upload></ListMultipartUploadsResult>"
+    };
+    struct listing_page page = { 0 };
+    assert_int_equal(listing_read_uploads(uploads, strlen(uploads), &page, NULL), ST_OK);
+    assert_int_equal(page.n, 1);
+    assert_string_equal(page.entries[0].path, "a");
+    assert_string_equal(page.entries[0].etag, "1");
+    assert_string_equal(page.next, "a");
+    assert_string_equal(page.next_id, "2");
+    listing_page_done(&page);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_int_equal(listing_read_uploads(bad[i], strlen(bad[i]), &page, NULL), ST_INVALID_ARGUMENT);
+}
+
 static void a_listing_of_hf_is_a_page_or_a_sentence(void **state) {
     (void)state;
     const char *json =
@@ -295,6 +317,7 @@ int main(void) {
         cmocka_unit_test(addresses_are_encoded_and_names_can_be_read_again),
         cmocka_unit_test(headers_are_read_and_wrong_ones_change_nothing),
         cmocka_unit_test(a_listing_of_s3_is_a_page_or_a_sentence),
+        cmocka_unit_test(a_listing_of_uploads_is_a_page_or_a_sentence),
         cmocka_unit_test(a_listing_of_hf_is_a_page_or_a_sentence),
         cmocka_unit_test(the_checksums_of_stores_are_computed),
     };
