@@ -253,6 +253,18 @@ static void a_lost_device_outweighs_the_workers_own_report_unless_it_finished(vo
     assert_string_equal(v.sentence, "gave no sign of life");
 }
 
+static void a_rank_that_did_not_get_to_a_report_when_it_was_stopped_has_a_reason(void **state) {
+    (void)state;
+    struct exit_reason v;
+    const struct final_report none = { .received = false };
+    const struct exit_facts facts = { .status = { .exit_code = 22 }, .final = &none }; /* 20 + STOPPED */
+    exit_reason_decide(&facts, &v);
+    assert_int_equal(v.cause, CAUSE(STOPPED));
+    assert_string_equal(v.sentence,
+                        "was asked to stop, and ended without a report: it was busy for too long, such as with opening "
+                        "data or a checkpoint");
+}
+
 static void memory_that_ran_out_outweighs_only_the_failure_that_follows_from_it(void **state) {
     (void)state;
     struct exit_reason v;
@@ -422,6 +434,7 @@ int main(void) {
         TEST(a_quarantine_stays_until_its_line_is_removed),
         TEST(a_quarantine_that_cannot_be_read_is_an_error),
         TEST(a_lost_device_outweighs_the_workers_own_report_unless_it_finished),
+        TEST(a_rank_that_did_not_get_to_a_report_when_it_was_stopped_has_a_reason),
         TEST(memory_that_ran_out_outweighs_only_the_failure_that_follows_from_it),
         TEST(an_inspection_reports_xids_and_a_sample_of_each_device_before_its_end),
         TEST(a_lost_device_is_reported),

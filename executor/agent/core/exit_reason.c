@@ -25,6 +25,11 @@ void exit_status_sentence(const struct exit_status *s, const char *killed_becaus
         snprintf(ret, n, "killed by signal %d (%s)", s->signal, strsignal(s->signal));
     else if (s->exit_code == 0)
         snprintf(ret, n, "finished");
+    else if (s->exit_code == EXIT_CODE_BASE + EXIT_CAUSE(STOPPED)) /* executor/worker/control.c (TERM_MS) */
+        snprintf(
+            ret, n,
+            "was asked to stop, and ended without a report: it was busy for too long, such as with opening data or "
+            "a checkpoint");
     else
         snprintf(ret, n, "exited with status %d and without a final report", s->exit_code);
 }
