@@ -6,25 +6,29 @@ import pathlib
 import signal
 import subprocess
 
-from object_store import SECRETS
+from object_store import SECRETS, free_ports
 from service_fixture import BIN, PATIENCE, SANDBOX, SANITIZED, Service, process_start_time
 
 
 class Host:
     """An executor with a folder of its own for everything, and no data root."""
 
-    def __init__(self, service, directory, slots=1, options=()):
-        self.service, self.directory = service, pathlib.Path(directory)
-        self.directory.mkdir(mode=0o755)
-        self.arguments = [BIN / "trainyard-executor", "--controller", service.address, "--directory", self.directory / "state",
+    def __init__(self, service, directory, slots=1, options=(), user=None, address=None):
+        """user: a uid that runs it, in a folder that nobody else can open."""
+        self.service, self.directory, self.user = service, pathlib.Path(directory), user
+        self.directory.mkdir(mode=0o755 if user is None else 0o700)
+        self.arguments = [BIN / "trainyard-executor", "--controller", address or service.address, "--directory", self.directory / "state",
                           "--slots", str(slots), "--checkpoint-root", self.directory / "own", "--data-cache",
                           self.directory / "cache", "--sandbox", SANDBOX, *(("--cores", "1") if SANITIZED else ()), *options]
         (self.directory / "own").mkdir()
+        for folder in (self.directory / "own", self.directory) if user is not None else ():
+            os.chown(folder, user, user)
         self.process = None
         self.start()
 
     def start(self):
-        self.process = subprocess.Popen(self.arguments, env=self.service.environment(), stdout=subprocess.PIPE,
+        other = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
+        self.process = subprocess.Popen(self.arguments, **other, env=self.service.environment(), stdout=subprocess.PIPE,
                                         stderr=open(self.directory / "log", "ab"), text=True)
         self.id = self.process.stdout.readline().split()[1]
         return self
@@ -42,9 +46,11 @@ class Host:
 
 
 @contextlib.contextmanager
-def service_of_hosts(directory, n, slots=1):
-    """A service, and n hosts; the store's keys are set."""
-    service = Service(directory / "service", executors=0, roots=())
+def service_of_hosts(directory, n, slots=1, users=()):
+    """A service, and n hosts; the store's keys are set. users: the uids of the hosts, which reach the service by TCP; they
+    must be able to enter the directory."""
+    address = f"127.0.0.1:{free_ports(1)[0]}" if users else None
+    service = Service(directory / "service", executors=0, roots=(), options=("--listen", address) if users else ())
     service.directory.mkdir()
     service.start()
     hosts = []
@@ -52,7 +58,7 @@ def service_of_hosts(directory, n, slots=1):
         for name, value in (("S3_ID", "access_key"), ("S3_KEY", "secret_key")):
             service.cli("secret", "set", name, input=SECRETS[value].decode())
         for i in range(n):
-            hosts.append(Host(service, directory / f"host-{i}", slots))
+            hosts.append(Host(service, directory / f"host-{i}", slots, user=users[i] if users else None, address=address))
         yield service, hosts
     finally:
         for host in hosts:

@@ -143,13 +143,29 @@ bool rules_argument(const char *value, const char *path, struct spec_problems *p
     return false;
 }
 
+/* It is checked as one of its files. */
+static bool check_remote_folder(const char *value, const char *path, struct spec_problems *p) {
+    char file[DATA_URI_BYTES];
+    struct err e = { "" };
+    const int n = snprintf(file, sizeof file, "%s/config.json", value);
+    if (n < 0 || (size_t)n >= sizeof file || value[strlen(value) - 1] == '/')
+        status_ignore(err_set(&e, ST_INVALID_ARGUMENT, "'%.120s' is too long, or has a '/' at its end", value));
+    else if (data_uri_check(file, false, &e) == ST_OK)
+        return true;
+    problem_add(p, "%s: %s", path, e.msg);
+    return false;
+}
+
 static bool check_checkpoint(const char *value, const char *path, struct spec_problems *p) {
     int64_t job, id;
     if (spec_checkpoint_name(value, &job, &id))
         return true;
     if (strncmp(value, "file:", 5) == 0)
         return rules_file(value, path, p);
-    problem_add(p, "%s: '%.60s' is neither a checkpoint (jobs/42/checkpoints/7) nor a file:// URI", path, value);
+    if (strncmp(value, "s3://", 5) == 0 || strncmp(value, "hf://", 5) == 0)
+        return check_remote_folder(value, path, p);
+    problem_add(p, "%s: '%.60s' is neither a checkpoint (jobs/42/checkpoints/7) nor a file://, s3:// or hf:// URI",
+                path, value);
     return false;
 }
 

@@ -118,6 +118,14 @@ void rules_checkpoint_store(const Trainyard__V1__JobSpec *spec, struct spec_prob
 
 /* ---- stores ---- */
 
+/* Whether the job reads or writes something of the store beside its data. A checkpoint of another job may be in one. */
+static bool uses_beside_data(const Trainyard__V1__JobSpec *spec, const char *scheme) {
+    const char *from = spec->train && spec->train->init_from ? spec->train->init_from : "";
+    const bool s3 = strcmp(scheme, "s3://") == 0;
+    return strncmp(from, scheme, strlen(scheme)) == 0 ||
+           (s3 && (spec_checkpoints_in_store(spec) || strncmp(from, "jobs/", 5) == 0));
+}
+
 /* A key that no URI needs is not sent to a host. */
 static void check_used(const Trainyard__V1__JobSpec *spec, struct spec_problems *p) {
     const Trainyard__V1__StoresSpec *stores = spec->stores;
@@ -128,7 +136,7 @@ static void check_used(const Trainyard__V1__JobSpec *spec, struct spec_problems 
     size_t n;
     const char **uris = data_uris_remote(spec, &n);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-        if (all[i].given && !uses(uris, n, all[i].scheme) && !(i == 0 && spec_checkpoints_in_store(spec)))
+        if (all[i].given && !uses(uris, n, all[i].scheme) && !uses_beside_data(spec, all[i].scheme))
             problem_add(p, "stores.%s: the job has no data with a URI of %s://", all[i].name, all[i].name);
     free(uris);
 }

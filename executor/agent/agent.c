@@ -105,6 +105,21 @@ static void handle_start_check(struct agent *a, const Trainyard__V1__StartCheck 
         secrets_wipe(m->request->secrets, m->request->n_secrets);
 }
 
+/* A checkpoint in a store is copied first. */
+static void handle_start_sample(struct agent *a, const Trainyard__V1__StartSample *m) {
+    if (sample_copies_needed(m))
+        sample_copies_start(a->sample_copies, m);
+    else
+        text_sample_start(a->samples, &a->host, m, NULL);
+    if (m->request)
+        secrets_wipe(m->request->secrets, m->request->n_secrets);
+}
+
+static void handle_stop_sample(struct agent *a, const Trainyard__V1__StopSample *m) {
+    request_workers_stop(a->samples, m->sample);
+    sample_copies_end(a->sample_copies, m->sample);
+}
+
 static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
     struct agent *a = ctx;
     switch (m->message_case) {
@@ -116,12 +131,8 @@ static void on_command(void *ctx, const Trainyard__V1__ControllerMessage *m) {
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_ACKNOWLEDGED:
         attempt_event(a, AGENT_EV_ACKNOWLEDGED, m->acknowledged->job, m->acknowledged->attempt);
         break;
-    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE:
-        text_sample_start(a->samples, &a->host, m->start_sample);
-        break;
-    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE:
-        request_workers_stop(a->samples, m->stop_sample->sample);
-        break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_SAMPLE: handle_start_sample(a, m->start_sample); break;
+    case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_SAMPLE: handle_stop_sample(a, m->stop_sample); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_START_CHECK: handle_start_check(a, m->start_check); break;
     case TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_STOP_CHECK:
         data_checks_stop(a->data_checks, m->stop_check->check);
@@ -141,6 +152,7 @@ static void on_attached(void *ctx) {
 static void requests_stop(struct agent *a) {
     request_workers_stop_all(a->samples);
     request_workers_stop_all(a->checks);
+    sample_copies_end_all(a->sample_copies);
     data_checks_stop_all(a->data_checks);
 }
 
@@ -249,6 +261,24 @@ static void on_data_checked(void *ctx, const Trainyard__V1__StartCheck *start) {
         spec_check_kind.send_last(a->control, start->check, ST_OK, "");
     else
         spec_check_start(a->checks, &a->host, start);
+}
+
+static void on_sample_ended(void *ctx, int64_t sample) {
+    const struct agent *a = ctx;
+    sample_copies_end(a->sample_copies, sample);
+}
+
+static void on_sample_copied(void *ctx, const Trainyard__V1__StartSample *start, const char *local,
+                             const char *folder) {
+    struct agent *a = ctx;
+    text_sample_start(
+        a->samples, &a->host, start,
+        &(struct text_sample_copy){ .local = local, .folder = folder, .ended = on_sample_ended, .ctx = a });
+}
+
+static void on_sample_failed(void *ctx, int64_t sample, status_t st, const char *why) {
+    const struct agent *a = ctx;
+    text_sample_kind.send_last(a->control, sample, st, why);
 }
 
 /* ---- from the devices ---- */
@@ -450,6 +480,8 @@ static status_t parts_open(struct agent *a, struct err *e) {
     a->data_checks = data_checks_new(
         &a->host, &(struct data_checks_owner){ .ctx = a, .finding = on_data_finding, .done = on_data_checked });
     shard_folders_begin(&a->host);
+    a->sample_copies = sample_copies_new(
+        &a->host, &(struct sample_copies_owner){ .ctx = a, .ready = on_sample_copied, .failed = on_sample_failed });
     a->uploads = shard_uploads_new(&a->host, &(struct shard_uploads_owner){ .ctx = a, .uploaded = on_shard_uploaded });
     a->data = data_copies_new(&a->host, &(struct data_copies_owner){ .ctx = a, .report = on_data });
     a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
@@ -481,6 +513,7 @@ struct agent *agent_close(struct agent *a) {
     data_copies_free(a->data);
     shard_uploads_free(a->uploads);
     data_checks_free(a->data_checks);
+    sample_copies_free(a->sample_copies);
     code_copies_close(a->code);
     orphans_close(a->host.orphans);
     devices_close(a->devices);

@@ -11,6 +11,7 @@
 #include "executor/agent/environments.h"
 #include "executor/agent/rank_workers.h"
 #include "executor/agent/report_stream.h"
+#include "executor/agent/sample_copies.h"
 #include "executor/agent/shard_uploads.h"
 #include "executor/agent/spec_checks.h"
 #include "executor/agent/text_samples.h"
@@ -28,6 +29,7 @@ struct agent {
     struct data_copies *data;
     struct shard_uploads *uploads;
     struct data_checks *data_checks;
+    struct sample_copies *sample_copies;
     struct devices *devices;
     struct request_workers *samples, *checks;
     struct control_stream *control;

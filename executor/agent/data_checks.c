@@ -3,10 +3,12 @@
 #include "api/codec/message.h"
 #include "api/spec/data_uri.h"
 #include "api/spec/secret_fields.h"
+#include "api/spec/spec.h"
 #include "base/alloc.h"
 #include "base/file.h"
 #include "executor/agent/data_copies.h"
 #include "executor/agent/data_order.h"
+#include "executor/agent/shard_folders.h"
 #include "executor/agent/worker_process.h"
 
 #include <stdio.h>
@@ -59,12 +61,19 @@ static void finding_send(struct data_check *k, Trainyard__V1__CheckFinding *find
     k->list->owner.finding(k->list->owner.ctx, k->start->check, finding);
 }
 
+static bool names_field(const char *message) {
+    return strncmp(message, "checkpoint.store: ", 18) == 0 || strncmp(message, "train.init_from: ", 17) == 0;
+}
+
 static void problem_send(struct data_check *k, const Trainyard__V1__DataReport *report) {
     Trainyard__V1__SpecProblem problem = TRAINYARD__V1__SPEC_PROBLEM__INIT;
     Trainyard__V1__CheckFinding finding = TRAINYARD__V1__CHECK_FINDING__INIT;
     char field[FIELD_BYTES], text[PROBLEM_BYTES];
     data_uri_field(k->start->request->spec, report->message, field, sizeof field);
-    snprintf(text, sizeof text, "%s: %s", *k->start->request->remove ? "checkpoint.store" : field, report->message);
+    if (names_field(report->message)) /* trainyard-data knows the field */
+        snprintf(text, sizeof text, "%s", report->message);
+    else
+        snprintf(text, sizeof text, "%s: %s", *k->start->request->remove ? "checkpoint.store" : field, report->message);
     problem.text = text;
     problem.of_host = report->cause != TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC;
     finding.finding_case = TRAINYARD__V1__CHECK_FINDING__FINDING_PROBLEM;
@@ -75,7 +84,7 @@ static void problem_send(struct data_check *k, const Trainyard__V1__DataReport *
 static void unchecked_send(struct data_check *k, const char *why) {
     Trainyard__V1__CheckFinding finding = TRAINYARD__V1__CHECK_FINDING__INIT;
     char text[PROBLEM_BYTES];
-    snprintf(text, sizeof text, "whether the objects of the data are there: %s", why);
+    snprintf(text, sizeof text, "what the job needs of stores: %s", why);
     finding.finding_case = TRAINYARD__V1__CHECK_FINDING__FINDING_UNCHECKED;
     finding.unchecked = text;
     finding_send(k, &finding);
@@ -128,11 +137,16 @@ static void limit_fire(void *ctx) {
 
 /* ---- from the controller ---- */
 
+static bool reaches_stores(const Trainyard__V1__WorkerCheck *request) {
+    CLEANUP(freep) char *weights = shard_weights_pattern(request->spec, request->weights);
+    return weights || data_copies_needed(request->spec) || spec_checkpoints_in_store(request->spec);
+}
+
 bool data_checks_needed(const Trainyard__V1__WorkerCheck *request) {
     size_t n_fields;
     if (*request->remove)
         return true;
-    if (!request->spec || !data_copies_needed(request->spec))
+    if (!request->spec || !reaches_stores(request))
         return false;
     free(spec_secret_fields(request->spec, &n_fields));
     return request->n_secrets == n_fields;
@@ -168,6 +182,11 @@ static status_t process_start(struct data_check *k, struct err *e) {
         .ctx = k, .record = on_record, .spooled = on_spooled, .ended = on_ended
     };
     order->check = true;
+    char *weights = shard_weights_pattern(request->spec, request->weights);
+    if (weights)
+        order->weights = weights;
+    if (spec_checkpoints_in_store(request->spec))
+        order->marker = data_order_marker(k->list->host, request->spec);
     order->patience_s = PATIENCE_S;
     status_t st = *request->remove ? remove_send(k, order, &owner, e)
                                    : data_order_send(k->list->host, order, &owner, &k->process, e);

@@ -161,11 +161,28 @@ static status_t copy_start(struct data_copy *k, struct err *e) {
     return data_order_send(k->list->host, k->order, &owner, &k->process, e);
 }
 
+/* What the attempt needs from stores beside its data, and what its store must allow. */
+static void order_add(const struct host *host, const Trainyard__V1__AttemptStart *order,
+                      const struct shard_folders *folders, Trainyard__V1__DataFetch *to) {
+    if (*folders->resume) {
+        to->checkpoint = alloc_copy_text(order->resume_directory);
+        to->checkpoint_folder = alloc_copy_text(folders->resume);
+    }
+    if (*folders->weights) {
+        to->weights = shard_weights_pattern(order->spec, order->init_directory);
+        to->weights_folder = alloc_copy_text(folders->weights);
+    }
+    if (*folders->written) {
+        to->marker = data_order_marker(host, order->spec);
+        to->attempt_uri = alloc_copy_text(order->checkpoint_directory);
+    }
+}
+
 status_t data_copies_start(struct data_copies *ds, const Trainyard__V1__AttemptStart *order, struct err *e) {
     const struct host *host = ds->host;
     struct shard_folders folders;
-    const bool resumes = shard_folders_of(host, order, &folders) && *folders.resume;
-    if (!resumes && !data_copies_needed(order->spec))
+    const bool in_store = shard_folders_of(host, order, &folders);
+    if (!in_store && !data_copies_needed(order->spec))
         return ST_OK;
     if (*host->no_data.msg)
         return err_set(e, ST_FAILED_PRECONDITION, "data: %s", host->no_data.msg);
@@ -176,10 +193,8 @@ status_t data_copies_start(struct data_copies *ds, const Trainyard__V1__AttemptS
                              .attempt = order->attempt,
                              .order = data_order_new(host, order->spec, order->secrets, order->n_secrets) };
     ds->first = k;
-    if (resumes) {
-        k->order->checkpoint = alloc_copy_text(order->resume_directory);
-        k->order->checkpoint_folder = alloc_copy_text(folders.resume);
-    }
+    if (in_store)
+        order_add(host, order, &folders, k->order);
     return copy_start(k, e);
 }
 

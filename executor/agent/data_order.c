@@ -52,20 +52,32 @@ static void stores_fill(Trainyard__V1__DataFetch *order, const Trainyard__V1__St
         store_add(order, "https", stores->https->endpoint)->secret_key = key_copy(secrets, n, "https.token");
 }
 
-Trainyard__V1__DataFetch *data_order_new(const struct host *host, const Trainyard__V1__JobSpec *spec,
-                                         Trainyard__V1__AttemptSecret *const *secrets, size_t n_secrets) {
+Trainyard__V1__DataFetch *data_order_new_stores(const struct host *host, const Trainyard__V1__JobSpec *spec,
+                                                Trainyard__V1__AttemptSecret *const *secrets, size_t n_secrets) {
     Trainyard__V1__DataFetch *order = alloc_zeroed(1, sizeof *order);
     trainyard__v1__data_fetch__init(order);
-    const char **uris = data_uris_remote(spec, &order->n_uris);
-    order->uris = alloc_zeroed(order->n_uris, sizeof *order->uris);
-    for (size_t i = 0; i < order->n_uris; i++)
-        order->uris[i] = alloc_copy_text(uris[i]);
-    free(uris);
     order->cache = alloc_copy_text(host->data_cache);
     order->cache_bytes = host->options->data_cache_bytes;
     if (spec->stores)
         stores_fill(order, spec->stores, secrets, n_secrets);
     return order;
+}
+
+Trainyard__V1__DataFetch *data_order_new(const struct host *host, const Trainyard__V1__JobSpec *spec,
+                                         Trainyard__V1__AttemptSecret *const *secrets, size_t n_secrets) {
+    Trainyard__V1__DataFetch *order = data_order_new_stores(host, spec, secrets, n_secrets);
+    const char **uris = data_uris_remote(spec, &order->n_uris);
+    order->uris = alloc_zeroed(order->n_uris, sizeof *order->uris);
+    for (size_t i = 0; i < order->n_uris; i++)
+        order->uris[i] = alloc_copy_text(uris[i]);
+    free(uris);
+    return order;
+}
+
+char *data_order_marker(const struct host *host, const Trainyard__V1__JobSpec *spec) {
+    const char *cluster = directory_cluster(host->directory);
+    return alloc_format("%s/%s/writable-%s", spec->checkpoint->store, *cluster ? cluster : "none",
+                        directory_id(host->directory));
 }
 
 status_t data_process_start(const struct host *host, const Trainyard__V1__WorkerCommand *command,

@@ -10,6 +10,12 @@
 /* Owned by the caller. secrets: the values that the spec's stores name, as in AttemptStart; they are copied. */
 Trainyard__V1__DataFetch *data_order_new(const struct host *host, const Trainyard__V1__JobSpec *spec,
                                          Trainyard__V1__AttemptSecret *const *secrets, size_t n_secrets);
+/* The same without the URIs of the spec's data: the cache, and how the stores are reached. */
+Trainyard__V1__DataFetch *data_order_new_stores(const struct host *host, const Trainyard__V1__JobSpec *spec,
+                                                Trainyard__V1__AttemptSecret *const *secrets, size_t n_secrets);
+/* The name of an object below checkpoint.store that this executor writes and removes to see that it may. It is the same
+ * each time, so that at most one is left by killed processes. */
+char *data_order_marker(const struct host *host, const Trainyard__V1__JobSpec *spec);
 /* Starts trainyard-data with this command. *ret may be set after an error, too. */
 MUST_CHECK status_t data_process_start(const struct host *host, const Trainyard__V1__WorkerCommand *command,
                                        const struct worker_process_owner *owner, struct worker_process **ret,

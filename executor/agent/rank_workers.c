@@ -219,14 +219,19 @@ static int max_threads(const struct host *host, const struct agent_attempt *at) 
     return at->max_threads > 0 && at->max_threads < share ? at->max_threads : share;
 }
 
-/* The rank works with folders of this host. */
+/* The rank works with folders of this host. A rank that resumes needs no initial weights. */
 static void shards_redirect(struct shard_folders *f, Trainyard__V1__AttemptStart *own, Trainyard__V1__WorkerStart *s) {
-    s->checkpoint_uri = own->checkpoint_directory;
     s->checkpoint_local = f->local;
     s->resume_fetched = *f->resume != '\0';
-    own->checkpoint_directory = f->written;
+    s->weights_fetched = *f->weights != '\0';
+    if (*f->written) {
+        s->checkpoint_uri = own->checkpoint_directory;
+        own->checkpoint_directory = f->written;
+    }
     if (s->resume_fetched)
         own->resume_directory = f->resume;
+    if (s->weights_fetched || *own->init_directory != '/')
+        own->init_directory = f->weights;
 }
 
 status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attempt *at,
@@ -238,8 +243,8 @@ status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attemp
         own.n_secrets = 0;
     s.attempt = &own;
     struct shard_folders folders;
-    if (shard_folders_of(host, order, &folders))
-        shards_redirect(&folders, &own, &s);
+    shard_folders_of(host, order, &folders);
+    shards_redirect(&folders, &own, &s);
     if (data_copies_needed(order->spec))
         s.data_cache = (char *)(uintptr_t)host->data_cache;
     s.rank = w->rank;

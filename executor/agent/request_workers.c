@@ -16,6 +16,8 @@ struct request {
     struct worker_process *process;
     struct reactor_timer limit;
     const char *too_long;
+    void (*ended)(void *ctx, int64_t id);
+    void *ctx;
     bool has_reported; /* the final report has arrived */
     status_t status;
     char why[240]; /* the message of its final report */
@@ -35,6 +37,8 @@ static void request_free(struct request *r) {
             ws->all[i] = NULL;
     reactor_timer_cancel(ws->host->loop, &r->limit);
     worker_process_close(r->process);
+    if (r->ended)
+        r->ended(r->ctx, r->id);
     free(r);
 }
 
@@ -95,7 +99,9 @@ static status_t request_begin(struct request_workers *ws, const struct request_o
     if (free_place == ws->kind->max)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "%s", ws->kind->full);
     struct request *r = *ret = ws->all[free_place] = alloc_zeroed(1, sizeof *r);
-    *r = (struct request){ .list = ws, .id = order->id, .too_long = order->too_long };
+    *r = (struct request){
+        .list = ws, .id = order->id, .too_long = order->too_long, .ended = order->ended, .ctx = order->ctx
+    };
     r->limit = (struct reactor_timer){ .fire = limit_fire, .ctx = r };
     const struct worker_process_owner owner = {
         .ctx = r, .record = on_record, .spooled = on_spooled, .ended = on_ended
@@ -122,6 +128,8 @@ void request_workers_start(struct request_workers *ws, const struct request_orde
     ws->kind->send_last(ws->stream, order->id, st, why.msg);
     if (r)
         request_free(r);
+    else if (order->ended)
+        order->ended(order->ctx, order->id);
 }
 
 void request_workers_refuse(struct request_workers *ws, int64_t id, const char *why) {

@@ -37,6 +37,8 @@ struct request_order {
     const Trainyard__V1__WorkerCommand *command;
     int limit_s;
     const char *too_long;
+    void (*ended)(void *ctx, int64_t id); /* called once, after the last output; NULL: not called */
+    void *ctx;
 };
 /* A request that cannot be started ends at once, with the reason. One that runs already is ignored. */
 void request_workers_start(struct request_workers *ws, const struct request_order *order);

@@ -1,6 +1,8 @@
 #include "executor/agent/shard_folders.h"
 
+#include "api/spec/data_uri.h"
 #include "api/spec/spec.h"
+#include "base/alloc.h"
 #include "base/beneath.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -41,15 +43,31 @@ static const char *step_of(const char *resume) {
                                                                                                            : NULL;
 }
 
+char *shard_weights_pattern(const Trainyard__V1__JobSpec *spec, const char *init_directory) {
+    const char *from = spec && spec->train && spec->train->init_from ? spec->train->init_from : "";
+    if (strncmp(init_directory, "s3://", 5) == 0)
+        return alloc_format("%s/*", init_directory);
+    return data_uri_is_remote(from) ? alloc_format("%s/*.{json,safetensors}", from) : NULL;
+}
+
+/* An attempt that resumes has its weights. */
+static bool has_weights(const Trainyard__V1__AttemptStart *order) {
+    CLEANUP(freep)
+    char *pattern = *order->resume_directory ? NULL : shard_weights_pattern(order->spec, order->init_directory);
+    return pattern != NULL;
+}
+
 bool shard_folders_of(const struct host *host, const Trainyard__V1__AttemptStart *order, struct shard_folders *ret) {
     char own[PATH_MAX], name[NAME_BYTES], read[PATH_MAX];
     *ret = (struct shard_folders){ .local = "" };
-    if (!order->spec || !spec_checkpoints_in_store(order->spec) || !own_folder(host, own))
+    const bool writes = order->spec && spec_checkpoints_in_store(order->spec), weights = has_weights(order);
+    const char *step = step_of(order->resume_directory);
+    if (!order->spec || (!writes && !weights && !step) || !own_folder(host, own))
         return false;
     name_of(order->job, order->attempt, name);
-    const char *step = step_of(order->resume_directory);
-    return print(ret->local, own, name) && print(ret->written, ret->local, "written") &&
-           print(read, ret->local, "read") && (!step || print(ret->resume, read, step));
+    return print(ret->local, own, name) && (!writes || print(ret->written, ret->local, "written")) &&
+           print(read, ret->local, "read") && (!step || print(ret->resume, read, step)) &&
+           (!weights || print(ret->weights, ret->local, "weights"));
 }
 
 /* ---- making ---- */
@@ -68,13 +86,21 @@ static status_t make(const char *folder, const char *name, unsigned mode, struct
     return dir_make(path, mode, e);
 }
 
+/* Whether the attempt needs a folder. */
+static bool is_needed(const Trainyard__V1__AttemptStart *order) {
+    return order->spec &&
+           (spec_checkpoints_in_store(order->spec) || step_of(order->resume_directory) || has_weights(order));
+}
+
 status_t shard_folders_make(const struct host *host, const Trainyard__V1__AttemptStart *order, struct err *e) {
     struct shard_folders f;
     char own[PATH_MAX];
-    if (!order->spec || !spec_checkpoints_in_store(order->spec))
+    if (!is_needed(order))
         return ST_OK;
     if (*host->no_data.msg)
-        return err_set(e, ST_FAILED_PRECONDITION, "checkpoint.store: %s", host->no_data.msg);
+        return err_set(e, ST_FAILED_PRECONDITION, "%s: %s",
+                       spec_checkpoints_in_store(order->spec) ? "checkpoint.store" : "train.init_from",
+                       host->no_data.msg);
     if (!shard_folders_of(host, order, &f) || !own_folder(host, own))
         return err_set(e, ST_INVALID_ARGUMENT, "--data-cache: the path is too long");
     shard_folders_remove(host, order->job, order->attempt); /* of a number that a restored database gives again */
@@ -82,8 +108,29 @@ status_t shard_folders_make(const struct host *host, const Trainyard__V1__Attemp
     TRY(dir_make(own, 0755, e));
     TRY(dir_make(f.local, 0755, e));
     TRY(make(f.local, "read", 0755, e));
+    if (!*f.written)
+        return ST_OK;
     TRY(dir_make(f.written, 0700, e));
     return give(host, order->job, f.written, e);
+}
+
+static void sample_name(int64_t sample, char ret[NAME_BYTES]) { snprintf(ret, NAME_BYTES, "sample-%" PRId64, sample); }
+
+status_t sample_folders_make(const struct host *host, int64_t sample, const char *uri, struct sample_folders *ret,
+                             struct err *e) {
+    char own[PATH_MAX], name[NAME_BYTES], read[PATH_MAX];
+    const char *step = step_of(uri);
+    if (!step)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.300s' is not the folder of a checkpoint in a store", uri);
+    sample_name(sample, name);
+    if (!own_folder(host, own) || !print(ret->local, own, name) || !print(read, ret->local, "read") ||
+        !print(ret->cache, ret->local, "cache") || !print(ret->step, read, step))
+        return err_set(e, ST_INVALID_ARGUMENT, "--data-cache: the path is too long");
+    TRY(make(host->data_cache, FOLDER, 0755, e));
+    TRY(dir_make(own, 0755, e));
+    TRY(dir_make(ret->local, 0755, e));
+    TRY(dir_make(ret->cache, 0755, e));
+    return dir_make(read, 0755, e);
 }
 
 /* ---- removal ---- */
@@ -98,6 +145,13 @@ static void remove_below(const char *folder, const char *name) {
 void shard_folders_remove(const struct host *host, int64_t job, int32_t attempt) {
     char own[PATH_MAX], name[NAME_BYTES];
     name_of(job, attempt, name);
+    if (*host->data_cache && own_folder(host, own))
+        remove_below(own, name);
+}
+
+void sample_folders_remove(const struct host *host, int64_t sample) {
+    char own[PATH_MAX], name[NAME_BYTES];
+    sample_name(sample, name);
     if (*host->data_cache && own_folder(host, own))
         remove_below(own, name);
 }

@@ -159,7 +159,7 @@ void shard_uploads_start(struct shard_uploads *us, int64_t job, int32_t attempt,
 
 void shard_uploads_add(struct shard_uploads *us, const Trainyard__V1__AttemptStart *order) {
     struct shard_folders f;
-    if (!shard_folders_of(us->host, order, &f))
+    if (!shard_folders_of(us->host, order, &f) || !*f.written)
         return;
     struct attempt_store *s = alloc_zeroed(1, sizeof *s);
     *s = (struct attempt_store){ .next = us->stores,
@@ -167,7 +167,8 @@ void shard_uploads_add(struct shard_uploads *us, const Trainyard__V1__AttemptSta
                                  .attempt = order->attempt,
                                  .written = alloc_copy_text(f.written),
                                  .uri = alloc_copy_text(order->checkpoint_directory),
-                                 .keys = data_order_new(us->host, order->spec, order->secrets, order->n_secrets) };
+                                 .keys = data_order_new_stores(us->host, order->spec, order->secrets,
+                                                               order->n_secrets) };
     us->stores = s;
 }
 

@@ -1,11 +1,14 @@
 #include "executor/agent/spec_checks.h"
 
+#include "api/spec/spec.h"
+#include "base/alloc.h"
 #include "base/cores.h"
 #include "base/memory.h"
 #include "executor/agent/data_copies.h"
 #include "executor/agent/data_exclusions.h"
 #include "executor/agent/environments.h"
 #include "executor/agent/job_sandboxes.h"
+#include "executor/agent/shard_folders.h"
 #include "executor/agent/worker_launch.h"
 
 #include <string.h>
@@ -99,6 +102,15 @@ static void refuse(struct control_stream *stream, int64_t id, const char *why) {
     send_last(stream, id, ST_OK, "");
 }
 
+/* The field for which the host needs a cache of data; NULL: none. */
+static const char *field_of_stores(const Trainyard__V1__WorkerCheck *request) {
+    CLEANUP(freep) char *weights = shard_weights_pattern(request->spec, request->weights);
+    return data_copies_needed(request->spec)          ? "data"
+           : spec_checkpoints_in_store(request->spec) ? "checkpoint.store"
+           : weights                                  ? "train.init_from"
+                                                      : NULL;
+}
+
 void spec_check_start(struct request_workers *checks, const struct host *host, const Trainyard__V1__StartCheck *start) {
     if (!start->request) {
         request_workers_refuse(checks, start->check, "the order to check a spec has no spec");
@@ -121,8 +133,9 @@ void spec_check_start(struct request_workers *checks, const struct host *host, c
         refuse(request_workers_stream(checks), start->check, why.msg);
         return;
     }
-    if (start->request->spec && data_copies_needed(start->request->spec) && *host->no_data.msg) {
-        status_ignore(err_set(&why, ST_FAILED_PRECONDITION, "data: %s", host->no_data.msg));
+    const char *field = start->request->spec ? field_of_stores(start->request) : NULL;
+    if (field && *host->no_data.msg) {
+        status_ignore(err_set(&why, ST_FAILED_PRECONDITION, "%s: %s", field, host->no_data.msg));
         refuse(request_workers_stream(checks), start->check, why.msg);
         return;
     }

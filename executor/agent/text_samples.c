@@ -45,8 +45,16 @@ const struct request_kind text_sample_kind = {
     .status_of = status_of,
 };
 
+/* No other cluster has this folder. */
+static void copy_take(const struct text_sample_copy *copy, Trainyard__V1__WorkerSample *own) {
+    own->checkpoint_uri = own->directory;
+    own->checkpoint_local = (char *)(uintptr_t)copy->local;
+    own->directory = (char *)(uintptr_t)copy->folder;
+    own->cluster = (char *)(uintptr_t) "";
+}
+
 void text_sample_start(struct request_workers *samples, const struct host *host,
-                       const Trainyard__V1__StartSample *start) {
+                       const Trainyard__V1__StartSample *start, const struct text_sample_copy *copy) {
     if (!start->request) {
         request_workers_refuse(samples, start->sample, "the order to write a sample has no checkpoint");
         return;
@@ -54,6 +62,8 @@ void text_sample_start(struct request_workers *samples, const struct host *host,
     struct data_exclusions exclusions;
     data_exclusions_find(host, &exclusions);
     Trainyard__V1__WorkerSample own = *start->request;
+    own.spec = NULL;
+    own.n_secrets = 0;
     own.n_checkpoint_roots = host->options->n_checkpoint_roots;
     own.checkpoint_roots = (char **)(uintptr_t)host->options->checkpoint_roots;
     own.data_except = exclusions.list;
@@ -62,6 +72,8 @@ void text_sample_start(struct request_workers *samples, const struct host *host,
     own.sandbox = job_sandbox_order(host->options, &sandbox);
     own.cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     own.threads = host->inventory.threads_per_rank;
+    if (copy)
+        copy_take(copy, &own);
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE;
     command.sample = &own;
@@ -72,5 +84,7 @@ void text_sample_start(struct request_workers *samples, const struct host *host,
                                        .limit_s = own.verify ? VERIFY_SECONDS_MAX : SAMPLE_SECONDS_MAX,
                                        .too_long = own.verify ? "took more than an hour and was killed"
                                                               : "took more than ten minutes and was killed",
+                                       .ended = copy ? copy->ended : NULL,
+                                       .ctx = copy ? copy->ctx : NULL,
                                    });
 }

@@ -29,6 +29,9 @@ static status_t last_take(const Trainyard__V1__JobSpec *spec, const Trainyard__V
     *ret_cause = report->cause;
     if (report->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE)
         return err_set(e, ST_UNAVAILABLE, "the checkpoint cannot be read: %s", report->message);
+    if (strncmp(report->message, "checkpoint.store: ", 18) == 0 ||
+        strncmp(report->message, "train.init_from: ", 17) == 0) /* trainyard-data knows the field */
+        return err_set(e, ST_UNAVAILABLE, "%s", report->message);
     data_uri_field(spec, report->message, field, sizeof field);
     if (strcmp(field, "data") == 0 && spec_checkpoints_in_store(spec) &&
         strstr(report->message, spec->checkpoint->store))
@@ -52,7 +55,7 @@ static status_t report_take(const Trainyard__V1__JobSpec *spec, const Trainyard_
 
 status_t data_wait(const Trainyard__V1__JobSpec *spec, struct control *control, struct emitter *emitter,
                    struct data_list *list, Trainyard__V1__WorkerEnd__Cause *ret_cause, struct err *e) {
-    emitter_log(emitter, "waiting until the data are on this host");
+    emitter_log(emitter, "waiting until what the job reads from stores is on this host");
     for (bool last = false; !last;) {
         Trainyard__V1__WorkerCommand *command = NULL;
         *ret_cause = TRAINYARD__V1__WORKER_END__CAUSE__STOPPED;

@@ -282,8 +282,10 @@ static status_t config_make(struct rank *r, const Trainyard__V1__JobSpec *spec, 
     ec->checkpoint.resume_directory = *start->attempt->resume_directory ? start->attempt->resume_directory : NULL;
     ec->checkpoint.roots = &r->roots.checkpoints;
     ec->checkpoint.forked = start->attempt->forked;
-    ec->train.init_checkpoint = *start->attempt->init_directory != '\0';
-    if (ec->train.init_checkpoint) {
+    int64_t job, id;
+    ec->train.init_checkpoint = *start->attempt->init_directory &&
+                                spec_checkpoint_name(spec->train->init_from, &job, &id);
+    if (*start->attempt->init_directory) {
         ec->train.init_from = start->attempt->init_directory;
         ec->train.init_roots = &r->roots.checkpoints;
     } else if (!*start->attempt->resume_directory)
@@ -357,19 +359,22 @@ static void end_unmarked(struct rank_end *ret, status_t st) {
                      : TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_WRITE;
 }
 
+static void path_replace(struct err *e, const char *path, const char *by) {
+    const struct err why = *e;
+    const char *at = strstr(why.msg, path);
+    if (at)
+        snprintf(e->msg, sizeof e->msg, "%.*s%s%s", (int)(at - why.msg), why.msg, by, at + strlen(path));
+}
+
 /* A sentence about a copy names its URI, which the user knows. */
 static void copy_name(const struct rank *r, struct rank_end *ret) {
     const struct data_list_object *object = r->copies ? data_list_named(r->copies, ret->why.msg) : NULL;
-    if (!object)
-        return;
-    const struct err why = ret->why;
-    const char *at = strstr(why.msg, object->path);
-    snprintf(ret->why.msg, sizeof ret->why.msg, "%.*s%s%s", (int)(at - why.msg), why.msg, object->name,
-             at + strlen(object->path));
+    if (object)
+        path_replace(&ret->why, object->path, object->name);
 }
 
 static status_t copies_wait(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {
-    if (!*r->start->data_cache && !r->start->resume_fetched)
+    if (!*r->start->data_cache && !r->start->resume_fetched && !r->start->weights_fetched && !uses_store(r))
         return ST_OK;
     r->copies = data_list_new(spec);
     return data_wait(spec, r->control, r->emitter, r->copies, &ret->cause, &ret->why);
@@ -512,20 +517,30 @@ static status_t sample_run(struct rank *r, const Trainyard__V1__WorkerSample *sa
     return sample->verify ? engine_verify(sample->directory, request.roots, e) : engine_sample(&request, e);
 }
 
+/* No other cluster has the copy of a checkpoint in a store. */
+static status_t sample_owner_check(const Trainyard__V1__WorkerSample *sample, const struct roots *checkpoints,
+                                   struct err *e) {
+    char folder[PATH_MAX];
+    if (*sample->checkpoint_local)
+        return ST_OK;
+    TRY(cluster_mark_folder(sample->directory, 3, folder, sizeof folder, e));
+    return cluster_mark(checkpoints, folder, sample->cluster, CLUSTER_MARK_CHECK, NULL, e);
+}
+
 void rank_sample(const Trainyard__V1__WorkerSample *sample, struct control *control, struct emitter *emitter,
                  struct rank_end *ret) {
     struct rank r = { .control = control, .emitter = emitter };
-    char folder[PATH_MAX];
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__FINISHED };
     job_roots_take(&(struct job_roots_given){ NULL, 0, sample->checkpoint_roots, sample->n_checkpoint_roots,
                                               sample->data_except, sample->n_data_except },
                    &r.roots);
-    status_t st = cluster_mark_folder(sample->directory, 3, folder, sizeof folder, &ret->why);
-    if (st == ST_OK)
-        st = cluster_mark(&r.roots.checkpoints, folder, sample->cluster, CLUSTER_MARK_CHECK, NULL, &ret->why);
+    job_roots_add_checkpoints(&r.roots, sample->checkpoint_local);
+    status_t st = sample_owner_check(sample, &r.roots.checkpoints, &ret->why);
     const bool of_other_cluster = st == ST_FAILED_PRECONDITION; /* no other host helps */
     if (st == ST_OK)
         st = sample_run(&r, sample, &ret->why);
+    if (*sample->checkpoint_uri)
+        path_replace(&ret->why, sample->directory, sample->checkpoint_uri);
     job_roots_done(&r.roots);
     if (of_other_cluster) {
         ret->cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;

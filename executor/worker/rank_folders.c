@@ -9,9 +9,9 @@
 
 status_t rank_folders_check(const Trainyard__V1__WorkerStart *start, const struct roots *checkpoints, bool *ret_taken,
                             struct err *e) {
-    const bool local = *start->checkpoint_local != '\0'; /* no other cluster has this folder */
+    const bool local = *start->checkpoint_uri != '\0'; /* no other cluster has the folder of this host */
     const char *const read[] = { start->resume_fetched ? "" : start->attempt->resume_directory,
-                                 start->attempt->init_directory };
+                                 start->weights_fetched ? "" : start->attempt->init_directory };
     char folder[PATH_MAX];
     *ret_taken = false;
     for (size_t i = 0; i < sizeof read / sizeof *read; i++) {

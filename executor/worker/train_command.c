@@ -3,6 +3,7 @@
  * ends at the next step with a checkpoint; a second signal ends the process. The exit code is the engine's outcome,
  * so that scripts can distinguish a wrong spec from a failure. */
 #include "api/codec/text.h"
+#include "api/spec/data_uri.h"
 #include "api/spec/spec.h"
 #include "base/clock.h"
 #include "base/cores.h"
@@ -198,6 +199,13 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     if (!job.args->resume && spec_checkpoint_name(job.spec->train->init_from, &id, &id)) {
         status_ignore(err_set(&e, ST_INVALID_ARGUMENT,
                               "train.init_from: %s is known to a service; name its folder here",
+                              job.spec->train->init_from));
+        return complain(&job, EXIT_USAGE, &e);
+    }
+    if (!job.args->resume && data_uri_is_remote(job.spec->train->init_from)) {
+        status_ignore(err_set(&e, ST_INVALID_ARGUMENT,
+                              "train.init_from: only the hosts of a service copy '%.200s': submit the job to one, or "
+                              "copy the folder and name it by file:///PATH",
                               job.spec->train->init_from));
         return complain(&job, EXIT_USAGE, &e);
     }

@@ -66,7 +66,8 @@ static void policy_of_sample(struct job_sandbox *s, const Trainyard__V1__WorkerS
     job_sandbox_init(s, &given, sample->sandbox);
     roots_list(s, &given);
     job_sandbox_grant_above(s, sample->directory, 1, SANDBOX_READ); /* a program's manifest is beside its checkpoint */
-    grant_mark(s, sample->directory, 3);
+    if (!*sample->checkpoint_local)
+        grant_mark(s, sample->directory, 3);
 }
 
 status_t worker_sandbox_enter(const Trainyard__V1__WorkerCommand *first, struct err *e) {

@@ -1,18 +1,7 @@
 #include "service/controller/checkpoint_objects.h"
 
-#include "service/controller/attempt_secrets.h"
 #include "service/controller/spec_check.h"
-
-/* Those in clear borrow the names of the encrypted ones. */
-static status_t keys_read(const struct checkpoint_objects *o, const Trainyard__V1__JobSpec *spec,
-                          struct attempt_secrets *ret_encrypted, Trainyard__V1__AttemptStart *ret, struct err *e) {
-    struct err missing = { "" }, lacks_key = { "" };
-    status_t st = attempt_secrets_read(o->store, o->keyring, spec, ret_encrypted, &missing, &lacks_key, e);
-    if (st == ST_OK && (*missing.msg || *lacks_key.msg))
-        st = err_set(e, ST_FAILED_PRECONDITION, "the objects of its checkpoints cannot be removed: %s",
-                     *missing.msg ? missing.msg : lacks_key.msg);
-    return st == ST_OK ? attempt_secrets_open(ret_encrypted, o->keyring, ret, e) : st;
-}
+#include "service/controller/store_keys.h"
 
 /* A check that did not come to its end has removed nothing for certain. */
 static status_t judge(status_t st, const struct dispatch_picked *host, const struct spec_check_result *result,
@@ -37,19 +26,19 @@ static status_t ask(const struct checkpoint_objects *o, const Trainyard__V1__Wor
 
 status_t checkpoint_objects_remove(const struct checkpoint_objects *o, const Trainyard__V1__JobSpec *spec,
                                    const char *pattern, struct err *e) {
-    Trainyard__V1__AttemptStart keys = TRAINYARD__V1__ATTEMPT_START__INIT;
     Trainyard__V1__WorkerCheck request = TRAINYARD__V1__WORKER_CHECK__INIT;
     if (!o)
         return err_set(e, ST_UNAVAILABLE, "this service removes no objects of stores");
-    struct attempt_secrets encrypted = { 0 };
-    status_t st = keys_read(o, spec, &encrypted, &keys, e);
+    struct store_keys keys;
+    status_t st = store_keys_read(o->store, o->keyring, spec, &keys, e);
+    if (st != ST_OK)
+        st = err_prefix(e, st, "the objects of its checkpoints cannot be removed: ");
     request.spec = (Trainyard__V1__JobSpec *)(uintptr_t)spec;
     request.remove = (char *)(uintptr_t)pattern;
-    request.secrets = keys.secrets;
-    request.n_secrets = keys.n_secrets;
+    request.secrets = keys.clear.secrets;
+    request.n_secrets = keys.clear.n_secrets;
     if (st == ST_OK)
         st = ask(o, &request, e);
-    attempt_secrets_wipe(&keys);
-    attempt_secrets_done(&encrypted);
+    store_keys_done(&keys);
     return st;
 }

@@ -435,11 +435,12 @@ bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_
     return best != NULL;
 }
 
-bool dispatch_pick(struct dispatch *d, char *ret, size_t cap) {
+bool dispatch_pick(struct dispatch *d, unsigned abilities, char *ret, size_t cap) {
     pthread_mutex_lock(&d->lock);
     struct known *best = NULL;
     for (struct known *en = d->all; en; en = en->next)
-        if (en->ticket && en->welcomed && (!best || en->picked < best->picked))
+        if (en->ticket && en->welcomed && (abilities & ~en->link.host.abilities) == 0 &&
+            (!best || en->picked < best->picked))
             best = en;
     if (best) {
         best->picked++;

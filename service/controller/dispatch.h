@@ -24,12 +24,19 @@ CLEANUP_DEFINE(struct dispatch *, dispatch_free)
 
 enum { DISPATCH_CALLER_BYTES = 72 };
 
+/* What agents of older releases cannot do outside the slots. */
+enum dispatch_ability {
+    DISPATCH_SAMPLE_AVERAGE = 1, /* samples of averaged weights */
+    DISPATCH_STORE_SAMPLES = 2,  /* samples and verifications of checkpoints in a store; needs a cache of data */
+};
+
 /* The part of the executor's hello that matters for work outside the slots. */
 struct dispatch_host {
     char hostname[64];
     bool cpu, cuda; /* it has slots of the kind */
     bool checks;    /* it takes StartCheck */
     bool stores;    /* it removes objects of stores */
+    unsigned abilities;
 };
 
 struct dispatch_link {
@@ -113,8 +120,9 @@ struct dispatch_uses {
 void dispatch_use(struct dispatch *d, struct dispatch_uses *ret);
 void dispatch_uses_done(struct dispatch_uses *uses);
 
-/* Picks an executor for work outside the slots: the one that was picked least often. False: none is attached. */
-bool dispatch_pick(struct dispatch *d, char *ret, size_t cap);
+/* Picks an executor with these abilities for work outside the slots: the one that was picked least often. False: none
+ * is attached. */
+bool dispatch_pick(struct dispatch *d, unsigned abilities, char *ret, size_t cap);
 
 struct dispatch_picked {
     char executor[SCHEDULER_EXECUTOR_ID_BYTES];

@@ -35,6 +35,12 @@ static bool has_new_images(const Trainyard__V1__DataSpec *data) {
     }
 }
 
+/* Of a checkpoint of another job only its row says whether it is in a store; with keys of one it may be. */
+static bool may_begin_in_store(const Trainyard__V1__JobSpec *spec) {
+    const char *from = spec->train && spec->train->init_from ? spec->train->init_from : "";
+    return data_uri_is_remote(from) || (strncmp(from, "jobs/", 5) == 0 && spec->stores && spec->stores->s3);
+}
+
 /* The features that the job's executors must have. */
 static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
     const Trainyard__V1__ProgramSpec *program = spec->program;
@@ -55,6 +61,8 @@ static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
         needs |= SCHEDULER_FEATURE_MIXTURE;
     if (spec_checkpoints_in_store(spec))
         needs |= SCHEDULER_FEATURE_STORE_CHECKPOINTS;
+    if (may_begin_in_store(spec))
+        needs |= SCHEDULER_FEATURE_STORE_WEIGHTS;
     if (spec_may_change_data(spec))
         needs |= SCHEDULER_FEATURE_CHANGED_DATA;
     if (spec_names_secrets(spec))

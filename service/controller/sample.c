@@ -44,11 +44,32 @@ static struct known *find(struct samples *s, int64_t id) {
     return NULL;
 }
 
+static unsigned abilities_of(const Trainyard__V1__WorkerSample *request) {
+    const bool in_store = strncmp(request->directory, "s3://", 5) == 0;
+    return (request->average ? DISPATCH_SAMPLE_AVERAGE : 0) | (in_store ? DISPATCH_STORE_SAMPLES : 0);
+}
+
+/* An agent of an older release would leave out what it does not know. */
+static status_t none_able(unsigned abilities, struct err *e) {
+    return err_set(e, ST_UNAVAILABLE, "no executor is attached that %s: those of older releases cannot%s",
+                   abilities & DISPATCH_STORE_SAMPLES ? "reads checkpoints in a store"
+                                                      : "writes samples of averaged weights",
+                   abilities & DISPATCH_STORE_SAMPLES ? ", and it needs a cache of data (--data-cache)" : "");
+}
+
+static status_t pick(struct samples *s, const Trainyard__V1__WorkerSample *request, struct known *en, struct err *e) {
+    const unsigned abilities = abilities_of(request);
+    if (dispatch_pick(s->dispatch, abilities, en->executor, sizeof en->executor))
+        return ST_OK;
+    return abilities && dispatch_count(s->dispatch) > 0
+               ? none_able(abilities, e)
+               : err_set(e, ST_UNAVAILABLE, "no executor is attached that could run the sample");
+}
+
 /* With the lock held, so that no output is handled before the entry exists. The lock of dispatch is taken inside this
  * lock, never the other way round. */
 static status_t order(struct samples *s, struct known *en, const Trainyard__V1__WorkerSample *request, struct err *e) {
-    if (!dispatch_pick(s->dispatch, en->executor, sizeof en->executor))
-        return err_set(e, ST_UNAVAILABLE, "no executor is attached that could run the sample");
+    TRY(pick(s, request, en, e));
     Trainyard__V1__StartSample start = TRAINYARD__V1__START_SAMPLE__INIT;
     start.sample = s->next;
     start.request = (Trainyard__V1__WorkerSample *)request;

@@ -24,11 +24,3 @@ Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct stor
     }
     return k;
 }
-
-status_t checkpoint_in_folder(const struct store_checkpoint *row, struct err *e) {
-    return *row->directory == '/'
-               ? ST_OK
-               : err_set(e, ST_FAILED_PRECONDITION,
-                         "jobs/%lld/checkpoints/%lld is in a store: copy its objects to a folder (%s), or fork the job",
-                         (long long)row->job, (long long)row->id, row->directory);
-}

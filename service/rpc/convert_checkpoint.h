@@ -9,7 +9,4 @@
 
 Trainyard__V1__Checkpoint *convert_checkpoint(struct arena *a, const struct store_checkpoint *row);
 
-/* FAILED_PRECONDITION: the checkpoint is in a store, and hosts read only folders for this request. */
-MUST_CHECK status_t checkpoint_in_folder(const struct store_checkpoint *row, struct err *e);
-
 #endif

@@ -84,10 +84,19 @@ static status_t refuse_foreign(const struct rpc_call *call, const char *executor
                    executor, rpc_caller(call));
 }
 
+/* The features that no job needs, but a request for a sample. */
+static unsigned ability_read(const char *feature) {
+    return strcmp(feature, "sample_average") == 0  ? DISPATCH_SAMPLE_AVERAGE
+           : strcmp(feature, "store_samples") == 0 ? DISPATCH_STORE_SAMPLES
+                                                   : 0;
+}
+
 static struct dispatch_host host_of(const Trainyard__V1__AgentHello *h) {
     struct dispatch_host host = { .cpu = h->slots > 0, .checks = h->checks_specs };
-    for (size_t i = 0; i < h->n_features; i++)
+    for (size_t i = 0; i < h->n_features; i++) {
         host.stores |= strcmp(h->features[i], SCHEDULER_STORE_CHECKPOINTS) == 0;
+        host.abilities |= ability_read(h->features[i]);
+    }
     utf8_printable(h->hostname, strnlen(h->hostname, sizeof host.hostname - 1), "", host.hostname);
     for (size_t i = 0; i < h->n_devices && !host.cuda; i++)
         host.cuda = strcmp(h->devices[i]->kind, "cuda") == 0 &&

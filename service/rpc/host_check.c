@@ -123,7 +123,10 @@ static status_t check_on_hosts(struct controller *c, const struct host_check *ch
     request.spec = (Trainyard__V1__JobSpec *)(uintptr_t)check->spec;
     if (!check->skip_folder)
         request.checkpoint_directory = checkpoints;
-    request.init_directory = (char *)(uintptr_t)check->init_directory;
+    if (strncmp(check->init_directory, "s3://", 5) == 0)
+        request.weights = (char *)(uintptr_t)check->init_directory;
+    else
+        request.init_directory = (char *)(uintptr_t)check->init_directory;
     request.fork_directory = (char *)(uintptr_t)check->fork_directory;
     request.plan = check->plan;
     store_keys_read(c, check->spec, &keys);

@@ -7,8 +7,10 @@
 #include "service/controller/controller.h"
 
 struct host_check {
-    const Trainyard__V1__JobSpec *spec;          /* resolved */
-    const char *init_directory, *fork_directory; /* the checkpoint that the job begins with; "" = none */
+    const Trainyard__V1__JobSpec *spec; /* resolved */
+    /* The checkpoint that the job begins with; "" = none. Of an init_directory in a store a host only looks for the
+     * files. */
+    const char *init_directory, *fork_directory;
     deadline_ms_t deadline;
     bool skip_folder; /* do not check the folder for checkpoints */
     bool plan;        /* also ask for the plan: the resources that the job needs */

@@ -1,8 +1,8 @@
 #include "service/controller/sample.h"
 
 #include "base/alloc.h"
-#include "service/rpc/convert_checkpoint.h"
 #include "service/rpc/name.h"
+#include "service/rpc/sample_request.h"
 #include "service/rpc/services.h"
 #include "service/store/checkpoint.h"
 
@@ -29,19 +29,16 @@ static void on_done(void *ctx, status_t st, const char *executor, const char *me
     rpc_finish(ctx, st, message);
 }
 
-static status_t directory_of(struct controller *c, struct store_memory *m, const char *name, const char **ret,
-                             struct err *e) {
+static status_t checkpoint_of(struct controller *c, struct store_memory *m, const char *name,
+                              struct store_checkpoint *ret, struct err *e) {
     int64_t job, id;
-    struct store_checkpoint row;
     TRY(name_job_or_checkpoint(name, &job, &id, e));
     if (id)
-        TRY(store_checkpoint_get(controller_store(c), m, job, id, &row, e));
+        TRY(store_checkpoint_get(controller_store(c), m, job, id, ret, e));
     else
-        TRY(store_checkpoint_newest(controller_store(c), m, job, &row, e));
-    if (row.state != STORE_CHECKPOINT_COMMITTED)
+        TRY(store_checkpoint_newest(controller_store(c), m, job, ret, e));
+    if (ret->state != STORE_CHECKPOINT_COMMITTED)
         return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a whole checkpoint can be sampled", name);
-    TRY(checkpoint_in_folder(&row, e));
-    *ret = row.directory;
     return ST_OK;
 }
 
@@ -66,12 +63,16 @@ static status_t start(struct rpc_call *call, int64_t *sample, struct err *e) {
     struct controller *c = rpc_service(call);
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     Trainyard__V1__WorkerSample request = TRAINYARD__V1__WORKER_SAMPLE__INIT;
-    const char *directory = NULL;
+    struct store_checkpoint row;
+    struct store_keys keys;
     TRY(request_of(in, &request, e));
-    TRY(directory_of(c, m, in->name, &directory, e));
-    request.directory = (char *)directory;
-    struct sample_sink sink = { .text = on_text, .done = on_done, .ctx = call };
-    return sample_start(controller_samples(c), &request, &sink, sample, e);
+    TRY(checkpoint_of(c, m, in->name, &row, e));
+    const struct sample_sink sink = { .text = on_text, .done = on_done, .ctx = call };
+    status_t st = sample_request_set(c, &row, &keys, &request, e);
+    if (st == ST_OK)
+        st = sample_start(controller_samples(c), &request, &sink, sample, e);
+    store_keys_done(&keys);
+    return st;
 }
 
 void rpc_sample_open(struct rpc_call *call) { rpc_set_user(call, alloc_zeroed(1, sizeof(int64_t))); }

