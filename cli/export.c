@@ -2,6 +2,7 @@
 #include "cli/export.h"
 
 #include "cli/client.h"
+#include "cli/export_store.h"
 #include "cli/job_name.h"
 #include "cli/output.h"
 #include "cli/sibling.h"
@@ -44,34 +45,52 @@ static status_t find_checkpoint(struct cli *c, const char *name, Trainyard__V1__
     return *ret ? ST_OK : err_set(e, ST_NOT_FOUND, "%s has no committed checkpoint", name);
 }
 
-static status_t export_it(const Trainyard__V1__Checkpoint *checkpoint, const struct export_args *args, struct err *e) {
-    if (checkpoint->state != TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED)
-        return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a complete checkpoint can be exported",
-                       checkpoint->name);
-    if (*checkpoint->directory != '/')
-        return err_set(e, ST_FAILED_PRECONDITION,
-                       "%s is in the store %s: copy its objects to a folder, and run `trainyard-train export FOLDER`",
-                       checkpoint->name, checkpoint->directory);
+static void words_add(struct sibling *s, const char *folder, const struct export_args *args) {
+    sibling_add(s, "export");
+    sibling_add(s, folder);
+    sibling_add(s, "--huggingface");
+    sibling_add(s, args->huggingface);
+    if (args->average)
+        sibling_add(s, "--average");
+    if (args->overwrite)
+        sibling_add(s, "--overwrite");
+}
+
+static status_t export_folder(const Trainyard__V1__Checkpoint *checkpoint, const struct export_args *args,
+                              struct err *e) {
+    struct sibling s = { .n = 0 };
     if (access(checkpoint->directory, R_OK | X_OK) != 0)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "%s is in %s, which this machine cannot read: run the command on a host that shares the folder",
                        checkpoint->name, checkpoint->directory);
-    struct sibling s = { .n = 0 };
-    sibling_add(&s, "export");
-    sibling_add(&s, checkpoint->directory);
-    sibling_add(&s, "--huggingface");
-    sibling_add(&s, args->huggingface);
-    if (args->average)
-        sibling_add(&s, "--average");
-    if (args->overwrite)
-        sibling_add(&s, "--overwrite");
+    words_add(&s, checkpoint->directory, args);
     return sibling_become(&s, "trainyard-train", e);
+}
+
+static status_t export_stored(struct cli *c, const Trainyard__V1__Checkpoint *checkpoint,
+                              const struct export_args *args, struct err *e) {
+    struct export_store store;
+    struct sibling s = { .n = 0 };
+    status_t st = export_store_fetch(c, checkpoint->name, &store, e);
+    words_add(&s, store.step, args);
+    if (st == ST_OK)
+        st = sibling_run(&s, "trainyard-train", e);
+    export_store_done(&store);
+    return st;
+}
+
+static status_t export_it(struct cli *c, const Trainyard__V1__Checkpoint *checkpoint, const struct export_args *args,
+                          struct err *e) {
+    if (checkpoint->state != TRAINYARD__V1__CHECKPOINT__STATE__COMMITTED)
+        return err_set(e, ST_FAILED_PRECONDITION, "%s is not COMMITTED: only a complete checkpoint can be exported",
+                       checkpoint->name);
+    return *checkpoint->directory == '/' ? export_folder(checkpoint, args, e) : export_stored(c, checkpoint, args, e);
 }
 
 static status_t export_checkpoint(struct cli *c, const char *name, const struct export_args *args, struct err *e) {
     CLEANUP(message_freep) Trainyard__V1__Checkpoint *checkpoint = NULL;
     TRY(find_checkpoint(c, name, &checkpoint, e));
-    return export_it(checkpoint, args, e);
+    return export_it(c, checkpoint, args, e);
 }
 
 static bool is_empty(const char *text) { return text && !*text; }
@@ -122,7 +141,9 @@ const struct command command_export = {
         "when it is complete. An existing FILE, or a DIR that is not empty, is refused without --overwrite.\n"
         "\n"
         "Checkpoints: GPT-2 and Llama; for a JOB its newest good checkpoint. This machine must be able to read the\n"
-        "checkpoint's folder. To import such a folder, set train.init_from to its file:// URI.",
+        "checkpoint's folder; or if the checkpoint is in a store, to reach the store: the service signs links for an\n"
+        "hour, and the files are copied to $TMPDIR first. To import such a folder, set train.init_from to its file://\n"
+        "URI.",
     .example = "trainyard export 42 --csv metrics.csv\ntrainyard export 42 --csv - | grep ^loss,\n"
                "trainyard export 42 --tensorboard runs/42 && tensorboard --logdir runs\n"
                "trainyard export 42 --huggingface /tmp/model",

@@ -25,4 +25,7 @@ void sibling_add(struct sibling *s, const char *word);
 /* Replaces this process by the program with these arguments. NOT_FOUND if the program does not exist. */
 MUST_CHECK status_t sibling_become(const struct sibling *s, const char *program, struct err *e);
 
+/* Runs it and waits. INTERNAL if it fails; it has said why. */
+MUST_CHECK status_t sibling_run(const struct sibling *s, const char *program, struct err *e);
+
 #endif

@@ -77,6 +77,7 @@ static const struct rpc_method methods[] = {
     { .name = "GetCheckpoint", .kind = RPC_UNARY, .unary = get_checkpoint },
     { .name = "PinCheckpoint", .kind = RPC_UNARY, .unary = pin_checkpoint },
     { .name = "DeleteCheckpoint", .kind = RPC_UNARY, .unary = delete_checkpoint },
+    { .name = "GetCheckpointLinks", .kind = RPC_UNARY, .unary = rpc_checkpoint_links },
     { .name = "VerifyCheckpoint",
       .kind = RPC_SERVER_STREAM,
       .events = { .open = rpc_verify_open, .work = rpc_verify_work, .done = rpc_verify_done } },

@@ -38,6 +38,8 @@ void rpc_verify_done(struct rpc_call *call, status_t status, const char *why);
 void rpc_sample_open(struct rpc_call *call);
 void rpc_sample_work(struct rpc_call *call);
 void rpc_sample_done(struct rpc_call *call, status_t status, const char *why);
+/* CheckpointService.GetCheckpointLinks (checkpoint_links.c). */
+status_t rpc_checkpoint_links(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e);
 
 /* DispatchService.DownloadCode (code.c). */
 status_t rpc_code_download(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e);

@@ -154,7 +154,7 @@ def test_a_fork_begins_in_a_store(store, tiny, bits, tmp_path):
 SAMPLE = ("--prompt", "int ", "--tokens", "20", "--seed", "7")
 
 
-def test_a_checkpoint_in_a_store_is_sampled_and_verified_by_hosts_that_did_not_write_it(store, shared_service, tiny, tmp_path):
+def test_a_checkpoint_in_a_store_is_sampled_exported_and_verified_by_hosts_that_did_not_write_it(store, shared_service, tiny, tmp_path):
     folder = shared_service.submit(tiny())
     shared_service.wait_end(folder)
     with service_of_hosts(tmp_path, 2) as (service, hosts):
@@ -163,6 +163,10 @@ def test_a_checkpoint_in_a_store_is_sampled_and_verified_by_hosts_that_did_not_w
         writer = next(host for host in hosts if host.id in ended["attempts"][0]["placements"][0]["executor"])
         writer.stop()
         assert service.cli("sample", job, *SAMPLE).stdout == shared_service.cli("sample", folder, *SAMPLE).stdout
+        service.cli("export", job, "--huggingface", tmp_path / "stored")
+        shared_service.cli("export", folder, "--huggingface", tmp_path / "folder")
+        assert {path.name: path.read_bytes() for path in (tmp_path / "stored").iterdir()} == \
+            {path.name: path.read_bytes() for path in (tmp_path / "folder").iterdir()}
         row = service.json("checkpoints", job)["checkpoints"][0]
         data = row["directory"].replace("s3://", "/") + "/rank-0.safetensors"
         assert "COMMITTED" in service.cli("checkpoint", "verify", row["name"]).stdout
@@ -294,4 +298,7 @@ def test_hosts_of_two_users_share_nothing_but_a_store_of_somebody_else(tiny, sha
         assert service.cli("sample", gang, *SAMPLE).stdout == shared_service.cli("sample", folder, *SAMPLE).stdout
         name = service.json("checkpoints", gang)["checkpoints"][0]["name"]
         assert "COMMITTED" in service.cli("checkpoint", "verify", name).stdout
+        service.cli("export", gang, "--huggingface", tmp_path / "stored")
+        shared_service.cli("export", folder, "--huggingface", tmp_path / "folder")
+        assert (tmp_path / "stored" / "model.safetensors").read_bytes() == (tmp_path / "folder" / "model.safetensors").read_bytes()
         assert {host.directory.stat().st_uid for host in hosts} == set(users) and {host.directory.stat().st_mode & 0o77 for host in hosts} == {0}
