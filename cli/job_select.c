@@ -6,44 +6,21 @@
  * a failure is reported and does not keep the others from being changed. */
 #include "cli/job_select.h"
 
-#include "api/codec/timestamp.h"
 #include "cli/client.h"
 #include "cli/job_name.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "cli/time_option.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <time.h>
 #include <unistd.h>
 
 static const ProtobufCServiceDescriptor *const jobs = &trainyard__v1__job_service__descriptor;
 
 /* ---- the selector ---- */
-
-/* "90m", "12h", "3d": so long ago; or a time in RFC 3339. */
-static status_t parse_time(const char *option, const char *text, Google__Protobuf__Timestamp *ret, struct err *e) {
-    static const struct {
-        char letter;
-        int64_t seconds;
-    } units[] = { { 's', 1 }, { 'm', 60 }, { 'h', 3600 }, { 'd', 86400 } };
-    char *end;
-    const long long n = strtoll(text, &end, 10);
-    google__protobuf__timestamp__init(ret);
-    for (size_t i = 0; end != text && n >= 0 && n < INT32_MAX && i < 4; i++)
-        if (end[0] == units[i].letter && !end[1]) {
-            ret->seconds = (int64_t)time(NULL) - n * units[i].seconds;
-            return ST_OK;
-        }
-    return timestamp_parse(text, &ret->seconds, &ret->nanos, NULL) == ST_OK
-               ? ST_OK
-               : err_set(e, ST_INVALID_ARGUMENT,
-                         "--%s: '%.40s' is neither a duration such as 90m, 12h or 3d nor a time such as "
-                         "2026-11-21T10:00:00Z",
-                         option, text);
-}
 
 static status_t parse_state(const char *text, Trainyard__V1__Job__State *ret, struct err *e) {
     const ProtobufCEnumDescriptor *states = &trainyard__v1__job__state__descriptor;
@@ -68,11 +45,11 @@ status_t job_selector_request(const struct job_selector *s, struct job_selector_
     if (s->state)
         TRY(parse_state(s->state, &ret->state, e));
     if (s->since) {
-        TRY(parse_time("since", s->since, &times->since, e));
+        TRY(time_option_read("since", s->since, &times->since, e));
         ret->created_after = &times->since;
     }
     if (s->before) {
-        TRY(parse_time("before", s->before, &times->before, e));
+        TRY(time_option_read("before", s->before, &times->before, e));
         ret->created_before = &times->before;
     }
     ret->queue = s->queue ? (char *)s->queue : ret->queue;

@@ -14,19 +14,14 @@
 #define COMPLETE_COMMAND "complete"
 
 const struct command *const commands[] = {
-    &command_up,          &command_down,       &command_login,
-    &command_context,     &command_status,     &command_top,
-    &command_submit,      &command_validate,   &command_plan,
-    &command_list,        &command_get,        &command_events,
-    &command_watch,       &command_logs,       &command_metrics,
-    &command_checkpoints, &command_checkpoint, &command_artifacts,
-    &command_sample,      &command_export,     &command_import,
-    &command_profile,     &command_cancel,     &command_pause,
-    &command_resume,      &command_retry,      &command_delete,
-    &command_sweep,       &command_explain,    &command_queues,
-    &command_executors,   &command_drain,      &command_undrain,
-    &command_token,       &command_join,       &command_secret,
-    &command_dashboard,   &command_completion, NULL,
+    &command_up,          &command_down,       &command_login,     &command_context,    &command_status,
+    &command_top,         &command_submit,     &command_validate,  &command_plan,       &command_list,
+    &command_get,         &command_events,     &command_watch,     &command_logs,       &command_metrics,
+    &command_checkpoints, &command_checkpoint, &command_artifacts, &command_sample,     &command_export,
+    &command_import,      &command_profile,    &command_cancel,    &command_pause,      &command_resume,
+    &command_retry,       &command_delete,     &command_sweep,     &command_explain,    &command_queues,
+    &command_executors,   &command_drain,      &command_undrain,   &command_token,      &command_join,
+    &command_secret,      &command_audit,      &command_dashboard, &command_completion, NULL,
 };
 
 const struct command *command_find(const char *name) {

@@ -42,8 +42,8 @@ struct rpc_access {
     int rule_reflection;  /* the rule of server reflection, whose protos have no such option */
     bool plain_too;       /* plain TCP is checked as well */
     /* Checks whether the owner of the token with this SHA-256 (NULL: no token was sent) may call a method of this rule.
-     * UNAUTHENTICATED or PERMISSION_DENIED if not, with a sentence. ret_caller gets the caller's name, for people. Runs
-     * on a worker thread and may block. */
+     * UNAUTHENTICATED or PERMISSION_DENIED if not, with a sentence. ret_caller gets the caller's name, for people, also
+     * if a known caller is refused. Runs on a worker thread and may block. */
     status_t (*check)(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
                       const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e);
     void *ctx;

@@ -8,29 +8,13 @@
 #include "api/rpc/bearer.h"
 
 #include "api/rpc/call_state.h"
-#include "api/rpc/core.h"
+#include "api/rpc/peer.h"
 #include "api/rpc/server_state.h"
 #include "base/alloc.h"
 
-#include <grpc/grpc_security_constants.h>
 #include <grpc/support/alloc.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* gRPC's name for the transport of a connection without TLS. Each connection has this property from its listener. */
-static const char PLAIN[] = "insecure";
-
-static bool is_plain(grpc_call *call) {
-    grpc_auth_context *context = grpc_call_auth_context(call);
-    if (!context)
-        return RPC_CORE_PLAIN_HAS_NO_CONTEXT;
-    grpc_auth_property_iterator all = grpc_auth_context_find_properties_by_name(
-        context, GRPC_TRANSPORT_SECURITY_TYPE_PROPERTY_NAME);
-    const grpc_auth_property *type = grpc_auth_property_iterator_next(&all);
-    bool plain = type && type->value_length == strlen(PLAIN) && !memcmp(type->value, PLAIN, strlen(PLAIN));
-    grpc_auth_context_release(context);
-    return plain;
-}
 
 static bool is_unix(grpc_call *call) {
     char *peer = grpc_call_get_peer(call);
@@ -44,7 +28,7 @@ bool admit_needed(const struct rpc_server *s, const struct rpc_call *c, const st
     const struct rpc_access *access = s->config.access;
     if (!access || route->rule == RULE_ANYONE)
         return false;
-    if (!is_plain(c->owned.call))
+    if (!peer_is_plain(c->owned.call))
         return true;
     return access->plain_too && !is_unix(c->owned.call);
 }
@@ -68,36 +52,11 @@ static status_t read_token(const struct rpc_call *c, bool *ret_found, uint8_t re
     return ST_OK;
 }
 
-/* A name that contains a NUL is ignored: C would read only the part before the NUL. */
-static void add_names(grpc_auth_context *context, const char *property, struct rpc_peer *ret) {
-    grpc_auth_property_iterator all = grpc_auth_context_find_properties_by_name(context, property);
-    for (const grpc_auth_property *p; (p = grpc_auth_property_iterator_next(&all));) {
-        if (ret->n_names == RPC_PEER_NAMES)
-            return;
-        if (p->value_length == 0 || p->value_length >= RPC_PEER_NAME_BYTES || memchr(p->value, 0, p->value_length))
-            continue;
-        char *name = ret->names[ret->n_names++];
-        memcpy(name, p->value, p->value_length);
-        name[p->value_length] = '\0';
-    }
-}
-
-static void read_peer(grpc_call *call, struct rpc_peer *ret) {
-    ret->tls = !is_plain(call);
-    ret->n_names = 0;
-    grpc_auth_context *context = ret->tls ? grpc_call_auth_context(call) : NULL;
-    if (!context)
-        return;
-    add_names(context, GRPC_X509_CN_PROPERTY_NAME, ret);
-    add_names(context, GRPC_X509_SAN_PROPERTY_NAME, ret);
-    grpc_auth_context_release(context);
-}
-
 /* token NULL: no token was sent. */
 static status_t check_token(struct rpc_call *c, const uint8_t *token, char *ret_caller, struct err *e) {
     const struct rpc_access *access = c->access;
     struct rpc_peer peer;
-    read_peer(c->owned.call, &peer);
+    peer_read(c->owned.call, &peer);
     return access->check(access->ctx, token, &peer, c->route->rule, c->route->method->name, ret_caller, e);
 }
 
@@ -105,6 +64,11 @@ static status_t check(struct rpc_call *c, struct err *e) {
     bool found;
     TRY(read_token(c, &found, c->token, e));
     return check_token(c, found ? c->token : NULL, c->caller, e);
+}
+
+static void refuse(struct rpc_call *c, status_t st, const char *why) {
+    recorded_refusal(c, st, why);
+    rpc_finish(c, st, why);
 }
 
 static void admit_run(struct pool_job *job) {
@@ -116,7 +80,7 @@ static void admit_run(struct pool_job *job) {
         if (st == ST_OK)
             call_dispatch(c);
         else
-            rpc_finish(c, st, e.msg);
+            refuse(c, st, e.msg);
     }
     pthread_mutex_lock(&c->lock);
     call_end_of(c);

@@ -7,6 +7,7 @@
 
 #include "api/rpc/access.h"
 #include "api/rpc/arena.h"
+#include "api/rpc/audit.h"
 #include "api/rpc/call.h"
 #include "api/rpc/loop.h"
 #include "api/rpc/owner.h"
@@ -77,6 +78,7 @@ struct rpc_call {
     uint8_t token[SHA256_BYTES];     /* its digest */
     char caller[RPC_CALLER_BYTES];
     char request_id[RPC_REQUEST_ID_BYTES];
+    char object[RPC_OBJECT_BYTES]; /* for the audit log; "" until it is known */
 
     pthread_mutex_t lock; /* guards the members below; never held during an event */
     int running;

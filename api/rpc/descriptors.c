@@ -10,6 +10,7 @@
 
 #include <google/protobuf/descriptor.pb-c.h>
 #include <rpc/descriptors.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,23 @@ uint64_t descriptors_method_option(const struct descriptors *d, const char *serv
             value = varint(f->data, f->len);
     }
     return value;
+}
+
+bool descriptors_method_text(const struct descriptors *d, const char *service, const char *method, unsigned number,
+                             char *ret, size_t capacity) {
+    const method_t *found = find_method(d, service, method);
+    bool has = false;
+    for (unsigned i = 0; found && found->options && i < found->options->base.n_unknown_fields; i++) {
+        const ProtobufCMessageUnknownField *f = &found->options->base.unknown_fields[i];
+        if (f->tag != number || f->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+            continue;
+        size_t n = 0; /* of the length in front of the text */
+        while (n < f->len && f->data[n++] & 128) {
+        }
+        snprintf(ret, capacity, "%.*s", (int)(f->len - n), (const char *)f->data + n);
+        has = true;
+    }
+    return has;
 }
 
 /* ---- extensions, at file level only: no proto of Trainyard defines one inside a message ---- */

@@ -37,5 +37,8 @@ MUST_CHECK status_t descriptors_method_kind(const struct descriptors *, const ch
  * integer. 0 if the method does not have it. */
 uint64_t descriptors_method_option(const struct descriptors *, const char *service, const char *method,
                                    unsigned number);
+/* The same for an option that is a string, cut at capacity - 1 bytes. False if the method does not have it. */
+bool descriptors_method_text(const struct descriptors *, const char *service, const char *method, unsigned number,
+                             char *ret, size_t capacity);
 
 #endif

@@ -127,11 +127,16 @@ status_t server_add_with_rule(struct rpc_server *s, const ProtobufCServiceDescri
         int found = rule;
         if (!rule && s->config.access)
             TRY(find_rule(s, d, &methods[i], &found, e));
+        const ProtobufCMethodDescriptor *descriptor = find_method(d, methods[i].name);
+        struct recorded recorded = { 0 };
+        if (!rule)
+            TRY(recorded_find(s, d, descriptor, found, &recorded, e));
         struct route *r = &s->routes[s->n_routes];
         *r = (struct route){ .service_name = d->name,
                              .method = &methods[i],
                              .rule = found,
-                             .input = find_method(d, methods[i].name)->input,
+                             .recorded = recorded,
+                             .input = descriptor->input,
                              .service = service,
                              .times = call_times_new(methods[i].kind == RPC_UNARY) };
         s->n_routes++;

@@ -34,6 +34,7 @@
 
 #include "api/rpc/access.h"
 #include "api/rpc/address.h"
+#include "api/rpc/audit.h"
 #include "api/rpc/call.h"
 #include "api/rpc/tls.h"
 #include "base/cleanup.h"
@@ -51,7 +52,7 @@ struct rpc_method {
  * are those of the descriptors, "" if the method does not exist. */
 struct rpc_ended_call {
     const char *service, *method;
-    const char *caller;     /* the name of the token's owner; "": the call was not checked, or was refused */
+    const char *caller;     /* the name of the token's owner; "": the call was not checked, or its caller is unknown */
     const char *peer;       /* "ipv4:10.0.0.7:41812", "unix:" */
     const char *request_id; /* of the client (x-request-id: 1 to 64 letters, digits, '.', '_' and '-'), or a new one */
     status_t status;
@@ -69,13 +70,14 @@ struct rpc_server_config {
     void (*ended)(void *ctx, const struct rpc_ended_call *call);
     void *ended_ctx;
     const struct rpc_access *access; /* kept by pointer; NULL: every peer that can connect may call every method */
+    const struct rpc_audit *audit;   /* kept by pointer; NULL: no call is recorded. Needs `access` */
 };
 
 MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc_server **ret, struct err *e);
 
 /* The table is kept by pointer (static storage). INVALID_ARGUMENT if a method is not in the descriptor, is there twice,
- * has another kind in its proto, has neither handler nor events, or has no rule although the server has an access
- * check. Call it before start. */
+ * has another kind in its proto, has neither handler nor events, has no rule although the server has an access check, or
+ * does not say what the audit log has about it although the server has one. Call it before start. */
 MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
                                    size_t n, void *service, struct err *e);
 

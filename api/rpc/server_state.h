@@ -8,6 +8,7 @@
 #include "api/rpc/loop.h"
 #include "api/rpc/owner.h"
 #include "api/rpc/pool.h"
+#include "api/rpc/recorded.h"
 #include "api/rpc/server.h"
 
 #include <stdatomic.h>
@@ -25,6 +26,7 @@ struct route {
     const char *service_name;
     const struct rpc_method *method;
     int rule; /* the rule of access.h; 0 on a server without an access check */
+    struct recorded recorded;
     const ProtobufCMessageDescriptor *input;
     void *service;
     struct rpc_call_times *times;

@@ -1,5 +1,12 @@
 #include "api/rpc/call_state.h"
-#include "api/rpc/server.h"
+#include "api/rpc/server_state.h"
+
+/* The answer to a call that changed something must not be sent without its record. */
+static status_t record(struct rpc_call *c, status_t st, struct err *e) {
+    struct err why = { "" };
+    status_t recorded = rpc_audit(c, st, e->msg, &why);
+    return recorded == ST_OK ? st : err_set(e, recorded, "%s", why.msg);
+}
 
 static void unary_run(struct pool_job *job) {
     struct rpc_call *c = TAG_OWNER(job, struct rpc_call, work.job);
@@ -11,6 +18,7 @@ static void unary_run(struct pool_job *job) {
         pthread_mutex_unlock(&c->lock);
         if (st == ST_OK && !replied)
             st = err_set(&e, ST_INTERNAL, "the method gave no answer");
+        st = record(c, st, &e);
         if (!rpc_cancelled(c)) /* otherwise the client no longer waits: gRPC itself ends a late call */
             rpc_finish(c, st, e.msg);
     }
@@ -32,7 +40,10 @@ void work_offer_unary(struct rpc_call *c) {
     call_end_of(c);
 }
 
-void rpc_reply(struct rpc_call *c, const ProtobufCMessage *message) { (void)send_queue(c, message); }
+void rpc_reply(struct rpc_call *c, const ProtobufCMessage *message) {
+    recorded_note_reply(c, message);
+    (void)send_queue(c, message);
+}
 
 static void work_run(struct pool_job *job) {
     struct rpc_call *c = TAG_OWNER(job, struct rpc_call, work.job);

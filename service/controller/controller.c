@@ -130,7 +130,10 @@ static status_t build(struct controller *c, const struct controller_options *o, 
         .stored = on_stored, .checkpoint = on_checkpoint, .changed = on_changed, .metric = on_metric, .ctx = c
     };
     TRY(checkpoint_gc_open(c->store, &c->place, &c->checkpoint_gc, e));
-    TRY(job_gc_open(c->store, &c->place, o->keep_ended_days, o->forget_lost_days, &c->job_gc, e));
+    const struct job_gc_days days = { .ended = o->keep_ended_days,
+                                      .lost = o->forget_lost_days,
+                                      .audit = o->audit_days };
+    TRY(job_gc_open(c->store, &c->place, &days, &c->job_gc, e));
     TRY(code_gc_open(c->store, &c->code_gc, e));
     TRY(secret_rotation_open(c->store, c->keyring, &c->secret_rotation, e));
     const struct sweeps_jobs jobs = { .create = create_trial, .cancel = cancel_trial, .ctx = c };

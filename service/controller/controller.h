@@ -47,6 +47,7 @@ struct controller_options {
     struct planner_data plan_data;       /* the data that a plan may read */
     int keep_ended_days;                 /* jobs that ended more days ago are deleted; 0 = all are kept */
     int forget_lost_days;                /* executors that were lost more days ago are forgotten; 0 = all are kept */
+    int audit_days;                      /* entries of the audit log that are older are deleted; 0 = all are kept */
     int elastic_settle_s;                /* how long slots are free before an elastic job grows; 0 = 30 */
     int checkpoint_wait_s;               /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
     int64_t code_bytes;                  /* the maximum of all archives of code; 0 = CONTROLLER_CODE_BYTES */

@@ -1,6 +1,7 @@
 /* One pass of job garbage collection (run_pass):
  *
  *   forget_lost     if everything is due: forgets executors that were lost long ago
+ *   trim_audit     if everything is due: deletes old entries of the audit log
  *   mark_ended      if everything is due: marks jobs that ended long ago as deleted, at most JOB_GC_MAX_MARKS, and
  *                   deletes sweeps that ended long ago
  *   remove_marked   removes all jobs that are marked as deleted, one after the other
@@ -16,6 +17,7 @@
 #include "base/log.h"
 #include "service/controller/background_task.h"
 #include "service/controller/checkpoint_files.h"
+#include "service/store/audit.h"
 #include "service/store/checkpoint.h"
 #include "service/store/executor.h"
 #include "service/store/job_delete.h"
@@ -27,7 +29,7 @@
 struct job_gc {
     struct store *store;
     const struct checkpoint_place *place;
-    int keep_ended_days, forget_lost_days;
+    struct job_gc_days days;
     struct background_task *background_task;
 };
 
@@ -71,7 +73,7 @@ static status_t mark_ended(struct job_gc *p, int64_t epoch, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     int64_t *jobs;
     size_t n;
-    TRY(store_job_ended_before(p->store, m, p->keep_ended_days, JOB_GC_MAX_MARKS, &jobs, &n, e));
+    TRY(store_job_ended_before(p->store, m, p->days.ended, JOB_GC_MAX_MARKS, &jobs, &n, e));
     for (size_t i = 0; i < n && goes_on(p, epoch); i++) {
         status_t st = store_job_delete(p->store, epoch, jobs[i], e);
         if (st == ST_OK)
@@ -80,7 +82,7 @@ static status_t mark_ended(struct job_gc *p, int64_t epoch, struct err *e) {
             return st;
     }
     int64_t sweeps;
-    TRY(store_sweep_delete_old(p->store, epoch, p->keep_ended_days, JOB_GC_MAX_SWEEPS, &sweeps, e));
+    TRY(store_sweep_delete_old(p->store, epoch, p->days.ended, JOB_GC_MAX_SWEEPS, &sweeps, e));
     if (sweeps > 0)
         log_event(LOG_INFO, "sweeps_deleted", "sweeps", LOG_INT(sweeps), "reason", LOG_STR("they ended long ago"),
                   NULL);
@@ -89,10 +91,19 @@ static status_t mark_ended(struct job_gc *p, int64_t epoch, struct err *e) {
 
 static status_t forget_lost(const struct job_gc *p, int64_t epoch, struct err *e) {
     int64_t n;
-    TRY(store_executor_forget(p->store, epoch, p->forget_lost_days, JOB_GC_MAX_MARKS, &n, e));
+    TRY(store_executor_forget(p->store, epoch, p->days.lost, JOB_GC_MAX_MARKS, &n, e));
     if (n > 0)
         log_event(LOG_INFO, "executors_forgotten", "executors", LOG_INT(n), "reason",
                   LOG_STR("they were lost long ago"), NULL);
+    return ST_OK;
+}
+
+static status_t trim_audit(const struct job_gc *p, int64_t epoch, struct err *e) {
+    int64_t all = 0;
+    for (int64_t n = JOB_GC_AUDIT_BATCH; n == JOB_GC_AUDIT_BATCH && goes_on(p, epoch); all += n)
+        TRY(store_audit_trim(p->store, epoch, p->days.audit, JOB_GC_AUDIT_BATCH, &n, e));
+    if (all > 0)
+        log_event(LOG_INFO, "audit_trimd", "entries", LOG_INT(all), "days", LOG_INT(p->days.audit), NULL);
     return ST_OK;
 }
 
@@ -126,7 +137,7 @@ static status_t remove_marked(struct job_gc *p, int64_t epoch, struct pass *ret,
 /* Many jobs may fail in the same way in each pass, so that one log line has their number and the first job. */
 static status_t remove_jobs(struct job_gc *p, int64_t epoch, bool all, bool *ret_done, struct err *e) {
     struct pass pass = { .removed = true };
-    if (all && p->keep_ended_days > 0)
+    if (all && p->days.ended > 0)
         TRY(mark_ended(p, epoch, e));
     while (pass.removed && goes_on(p, epoch))
         TRY(remove_marked(p, epoch, &pass, e));
@@ -142,21 +153,23 @@ static bool run_pass(struct background_task *task, void *ctx, int64_t epoch, boo
     bool done = false;
     const struct job_gc *p = ctx;
     struct err e;
-    const bool forgotten = !all || p->forget_lost_days == 0 || forget_lost(p, epoch, &e) == ST_OK;
+    const bool forgotten = !all || p->days.lost == 0 || forget_lost(p, epoch, &e) == ST_OK;
     if (!forgotten) /* jobs are removed all the same */
         log_event(LOG_WARN, "executors_not_forgotten", "reason", LOG_STR(e.msg), NULL);
+    const bool trimmed = !all || p->days.audit == 0 || trim_audit(p, epoch, &e) == ST_OK;
+    if (!trimmed)
+        log_event(LOG_WARN, "audit_not_trimmed", "reason", LOG_STR(e.msg), NULL);
     if (remove_jobs(ctx, epoch, all, &done, &e) != ST_OK)
         log_event(LOG_WARN, "jobs_not_removed", "reason", LOG_STR(e.msg), NULL);
-    return done && forgotten;
+    return done && forgotten && trimmed;
 }
 
-status_t job_gc_open(struct store *store, const struct checkpoint_place *place, int keep_ended_days,
-                     int forget_lost_days, struct job_gc **ret, struct err *e) {
+status_t job_gc_open(struct store *store, const struct checkpoint_place *place, const struct job_gc_days *days,
+                     struct job_gc **ret, struct err *e) {
     CLEANUP(job_gc_closep) struct job_gc *p = alloc_zeroed(1, sizeof *p);
     p->store = store;
     p->place = place;
-    p->keep_ended_days = keep_ended_days;
-    p->forget_lost_days = forget_lost_days;
+    p->days = *days;
     TRY(background_task_open("deleted jobs", JOB_GC_PERIOD_MS, run_pass, p, &p->background_task, e));
     *ret = take_ptr(&p);
     return ST_OK;

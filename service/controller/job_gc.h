@@ -1,5 +1,5 @@
 /* Job garbage collection: removes the files of deleted jobs, then their rows in batches, on a thread of its own. With
- * keep_ended_days it also deletes jobs and sweeps that ended long ago. The next leader continues after a crash.
+ * struct job_gc_days it also deletes what is old. The next leader continues after a crash.
  *
  * A job's rows stay until its files are known to be gone (checkpoint_files.h), because only the rows name them, and
  * until no other job needs one of its checkpoints. It is retried after a second, then after longer pauses up to a
@@ -19,13 +19,19 @@
 #define JOB_GC_MAX_MARKS 1000
 /* The most sweeps that one pass deletes, each with the rows of at most 10,000 trials. */
 #define JOB_GC_MAX_SWEEPS 10
+/* The most entries of the audit log that one transaction deletes. A pass deletes all that are old enough. */
+#define JOB_GC_AUDIT_BATCH 1000
 
 struct checkpoint_place;
 struct job_gc;
-/* keep_ended_days: jobs that ended more days ago are deleted; 0 = all are kept. forget_lost_days: executors that were
- * lost more days ago are forgotten; 0 = all are kept. */
-MUST_CHECK status_t job_gc_open(struct store *store, const struct checkpoint_place *place, int keep_ended_days,
-                                int forget_lost_days, struct job_gc **ret, struct err *e);
+/* For how many days rows are kept; 0 = for ever. */
+struct job_gc_days {
+    int ended; /* jobs and sweeps that have ended */
+    int lost;  /* executors that are lost */
+    int audit; /* entries of the audit log */
+};
+MUST_CHECK status_t job_gc_open(struct store *store, const struct checkpoint_place *place,
+                                const struct job_gc_days *days, struct job_gc **ret, struct err *e);
 struct job_gc *job_gc_close(struct job_gc *p);
 CLEANUP_DEFINE(struct job_gc *, job_gc_close)
 

@@ -15,15 +15,16 @@ int join_port(const char *address) {
     return colon ? (int)strtol(colon + 1, NULL, 10) : 0;
 }
 
-status_t join_open(const struct options *o, struct controller *c, struct access *access, struct authority *authority,
-                   int port, struct rpc_server **ret, struct err *e) {
+status_t join_open(const struct options *o, struct controller *c, struct access *access, const struct audit_log *audit,
+                   struct authority *authority, int port, struct rpc_server **ret, struct err *e) {
     struct rpc_server_config config = { .workers = JOIN_WORKERS,
                                         .queue = JOIN_QUEUE,
                                         .calls = JOIN_CALLS,
                                         .streams = JOIN_STREAMS,
                                         .descriptors = trainyard_descriptors,
                                         .descriptors_len = trainyard_descriptors_len,
-                                        .access = access_rules(access) };
+                                        .access = access_rules(access),
+                                        .audit = audit_log_rules(audit) };
     CLEANUP(rpc_server_closep) struct rpc_server *server = NULL;
     struct rpc_tls tls = o->tls;
     char bound[RPC_ADDRESS_BYTES];

@@ -22,6 +22,7 @@
 #include "service/main/join.h"
 #include "service/main/options.h"
 #include "service/rpc/access.h"
+#include "service/rpc/audit_log.h"
 #include "service/rpc/services.h"
 #include "service/store/migrate.h"
 #include "web/server/web.h"
@@ -102,7 +103,8 @@ struct bound {
 
 /* *log: the access log, if there is one, which must outlive the server. */
 static status_t start_server(const struct options *o, struct controller *c, struct access *access,
-                             struct access_log **log, struct rpc_server **ret, struct bound *ret_bound, struct err *e) {
+                             const struct audit_log *audit, struct access_log **log, struct rpc_server **ret,
+                             struct bound *ret_bound, struct err *e) {
     status_t opened = o->access_log ? access_log_open(o->access_log, log, e) : ST_OK;
     if (opened != ST_OK)
         return err_prefix(e, opened, "--access-log: ");
@@ -110,6 +112,7 @@ static status_t start_server(const struct options *o, struct controller *c, stru
                                         .ended = *log ? access_log_add : NULL,
                                         .ended_ctx = *log,
                                         .access = access_rules(access),
+                                        .audit = audit_log_rules(audit),
                                         .descriptors = trainyard_descriptors,
                                         .descriptors_len = trainyard_descriptors_len };
     CLEANUP(rpc_server_closep) struct rpc_server *server = NULL;
@@ -226,6 +229,7 @@ static int serve(const struct options *o) {
                                                          .n_except = n_except },
                                           .keep_ended_days = o->keep_ended_days,
                                           .forget_lost_days = o->forget_lost_days,
+                                          .audit_days = o->audit_days,
                                           .checkpoint_wait_s = o->checkpoint_wait_s,
                                           .elastic_settle_s = o->elastic_settle_s,
                                           .code_bytes = (int64_t)o->code_mib << 20,
@@ -238,13 +242,16 @@ static int serve(const struct options *o) {
     if (controller_open(&options, &c, &e) != ST_OK)
         return complain("", &e);
     CLEANUP(access_log_closep) struct access_log *access_log = NULL;
+    CLEANUP(audit_log_closep) struct audit_log *audit = NULL;
+    if (audit_log_open(controller_store(c), &audit, &e) != ST_OK)
+        return complain("", &e);
     CLEANUP(access_freep) struct access *access = access_new(controller_store(c), o->require_tokens);
     struct rpc_server *server = NULL;
     CLEANUP(rpc_server_closep) struct rpc_server *join = NULL;
     struct bound bound = { 0 };
-    if (start_server(o, c, access, &access_log, &server, &bound, &e) != ST_OK)
+    if (start_server(o, c, access, audit, &access_log, &server, &bound, &e) != ST_OK)
         return complain("", &e);
-    if (o->join && join_open(o, c, access, authority, bound.port, &join, &e) != ST_OK) {
+    if (o->join && join_open(o, c, access, audit, authority, bound.port, &join, &e) != ST_OK) {
         access_unwatch(access);
         rpc_server_close(server);
         return complain("--join: ", &e);

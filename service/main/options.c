@@ -28,6 +28,7 @@ const char *options_help(void) {
            "                        jobs may name directories below DIR as well; may be given several times\n"
            "  --keep-ended-days N   delete jobs that ended more than N days ago, as `trainyard delete` does; default: "
            "none\n"
+           "  --audit-days N        keep entries of the audit log for N days, 1 to 36500; default: 400\n"
            "  --forget-lost-days N  forget executors that have been lost for more than N days, 0 = never; default: 30\n"
            "  --elastic-settle S    how long slots must be free before an elastic job grows, in seconds; default: 30\n"
            "  --checkpoint-wait S   how long a job waits for a checkpoint whose files cannot be read, before an "
@@ -87,6 +88,7 @@ enum {
     OPT_CHECKPOINT_ROOT,
     OPT_KEEP_ENDED,
     OPT_FORGET_LOST,
+    OPT_AUDIT_DAYS,
     OPT_CHECKPOINT_WAIT,
     OPT_ELASTIC_SETTLE,
     OPT_CODE,
@@ -119,6 +121,7 @@ static const struct option OPTIONS[] = {
     { "checkpoint-root", required_argument, NULL, OPT_CHECKPOINT_ROOT },
     { "keep-ended-days", required_argument, NULL, OPT_KEEP_ENDED },
     { "forget-lost-days", required_argument, NULL, OPT_FORGET_LOST },
+    { "audit-days", required_argument, NULL, OPT_AUDIT_DAYS },
     { "checkpoint-wait", required_argument, NULL, OPT_CHECKPOINT_WAIT },
     { "elastic-settle", required_argument, NULL, OPT_ELASTIC_SETTLE },
     { "code-mib", required_argument, NULL, OPT_CODE },
@@ -175,6 +178,12 @@ static status_t take_lost_days(struct options *o, const char *value, struct err 
     if (number(value, 0, 36500, &o->forget_lost_days))
         return ST_OK;
     return err_set(e, ST_INVALID_ARGUMENT, "--forget-lost-days: '%s' is not from 0 to 36500", value);
+}
+
+static status_t take_audit_days(struct options *o, const char *value, struct err *e) {
+    if (number(value, 1, 36500, &o->audit_days))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--audit-days: '%s' is not from 1 to 36500", value);
 }
 
 static status_t take_wait(struct options *o, const char *value, struct err *e) {
@@ -244,6 +253,7 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_WAIT: return take_wait(o, value, e);
     case OPT_KEEP_ENDED: return take_days(o, value, e);
     case OPT_FORGET_LOST: return take_lost_days(o, value, e);
+    case OPT_AUDIT_DAYS: return take_audit_days(o, value, e);
     case OPT_CHECKPOINT_WAIT: return take_checkpoint_wait(o, value, e);
     case OPT_ELASTIC_SETTLE: return take_elastic_settle(o, value, e);
     case OPT_CODE: return take_code(o, value, e);
@@ -285,9 +295,12 @@ static status_t check(const struct options *o, struct err *e) {
 }
 
 status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
-    struct options o = {
-        .what = OPTIONS_SERVE, .to = -1, .forget_lost_days = 30, .metrics_jobs = METRICS_JOBS, .log_level = LOG_INFO
-    };
+    struct options o = { .what = OPTIONS_SERVE,
+                         .to = -1,
+                         .forget_lost_days = 30,
+                         .audit_days = 400,
+                         .metrics_jobs = METRICS_JOBS,
+                         .log_level = LOG_INFO };
     opterr = 0;
     int which;
     while ((which = getopt_long(argc, argv, ":", OPTIONS, NULL)) != -1) {

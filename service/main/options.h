@@ -26,6 +26,7 @@ struct options {
     const char *key_path;  /* make-secret-key: the new file */
     int keep_ended_days;   /* 0 = keep for ever */
     int forget_lost_days;  /* 0 = never */
+    int audit_days;
     int checkpoint_wait_s; /* 0 = the default */
     int elastic_settle_s;  /* the same */
     int code_mib;          /* 0 = the default */

@@ -202,12 +202,12 @@ static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct
     struct holder h;
     atomic_store(&a->used, true);
     status_t st = find_holder(a, token, method, &h, e);
-    if (st == ST_OK)
-        st = judge(&h, peer, rule, method, e);
     if (st == ST_OK) {
         snprintf(ret_caller, RPC_CALLER_BYTES, "%s", h.name);
-        return ST_OK;
+        st = judge(&h, peer, rule, method, e);
     }
+    if (st == ST_OK)
+        return ST_OK;
     pthread_mutex_lock(&a->lock);
     a->refusals++;
     a->refused = *e;

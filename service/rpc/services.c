@@ -9,7 +9,7 @@ static const struct {
     { &rpc_executor_service, true },  { &rpc_token_service, true },    { &rpc_queue_service, false },
     { &rpc_metric_service, false },   { &rpc_log_service, false },     { &rpc_code_service, true },
     { &rpc_artifact_service, false }, { &rpc_secret_service, true },   { &rpc_import_service, true },
-    { &rpc_sweep_service, true },     { &rpc_status_service, false },
+    { &rpc_sweep_service, true },     { &rpc_status_service, false },  { &rpc_audit_service, false },
 };
 #define N_SERVICES (sizeof services / sizeof *services)
 

@@ -29,6 +29,7 @@ extern const struct rpc_service rpc_import_service;
 extern const struct rpc_service rpc_secret_service;
 extern const struct rpc_service rpc_sweep_service;
 extern const struct rpc_service rpc_status_service;
+extern const struct rpc_service rpc_audit_service;
 
 /* The events of CheckpointService.VerifyCheckpoint (verify.c). */
 void rpc_verify_open(struct rpc_call *call);

@@ -82,6 +82,7 @@ static status_t record(struct rpc_call *call, const struct verify *v, struct err
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
     TRY(store_checkpoint_get(controller_store(c), m, v->job, v->id, &row, e));
+    TRY(rpc_audit(call, ST_OK, "", e));
     Trainyard__V1__VerifyCheckpointResponse out = TRAINYARD__V1__VERIFY_CHECKPOINT_RESPONSE__INIT;
     out.checkpoint = convert_checkpoint(a, &row);
     out.bytes_match = result == STORE_CHECK_GOOD;
@@ -104,6 +105,8 @@ void rpc_verify_work(struct rpc_call *call) {
     if (!ended && v->sample)
         return;
     status_t st = ended ? record(call, v, &e) : start(call, v, &e);
+    if (st != ST_OK)
+        status_ignore(rpc_audit(call, st, e.msg, NULL));
     if (ended || st != ST_OK)
         rpc_finish(call, st, e.msg);
 }

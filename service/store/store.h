@@ -6,7 +6,8 @@
  *     struct store_job job;
  *     TRY(store_job_get(s, m, 42, &job, e));       // job's strings live in m
  *
- * One header for each table: leader.h, job.h, attempt.h, event.h, checkpoint.h, executor.h, metric.h, log.h, token.h.
+ * One header for each table: leader.h, job.h, attempt.h, event.h, checkpoint.h, executor.h, metric.h, log.h, token.h,
+ * audit.h.
  * report.h stores the reports of workers. migrate.h upgrades and downgrades the schema. Each function is one statement
  * or one transaction.
  *

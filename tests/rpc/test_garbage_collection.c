@@ -224,7 +224,7 @@ static void a_deleted_job_waits_while_one_of_its_folders_may_be_left(void **stat
     for (int64_t job = foreign; job <= fine; job++)
         OK(store_job_delete(f->store, f->epoch, job, &e));
     CLEANUP(job_gc_closep) struct job_gc *p = NULL;
-    OK(job_gc_open(f->store, &place, 0, 0, &p, &e));
+    OK(job_gc_open(f->store, &place, &(struct job_gc_days){ 0 }, &p, &e));
     job_gc_lead(p, f->epoch);
     snprintf(sql, sizeof sql, "SELECT count(*) FROM job WHERE id = %lld", (long long)fine);
     await_number(f, sql, 0); /* the last of the three */
@@ -242,7 +242,7 @@ static void who_leads_no_more_leaves_the_rest_of_a_jobs_files(void **state) {
     int64_t job = ended_job(f, 3);
     OK(store_job_delete(f->store, f->epoch, job, &e));
     CLEANUP(job_gc_closep) struct job_gc *p = NULL;
-    OK(job_gc_open(f->store, &place, 0, 0, &p, &e));
+    OK(job_gc_open(f->store, &place, &(struct job_gc_days){ 0 }, &p, &e));
     struct pg_open *open = pg_begin(f->conninfo, "SELECT 1 FROM checkpoint WHERE step = 2 FOR UPDATE");
     job_gc_lead(p, f->epoch);
     pg_await_blocked(f->pg, f->conninfo, 1);
@@ -348,7 +348,7 @@ static void what_the_database_kept_from_being_retired_and_deleted_is_tried_again
     CLEANUP(checkpoint_gc_closep) struct checkpoint_gc *r = NULL;
     CLEANUP(job_gc_closep) struct job_gc *p = NULL;
     OK(checkpoint_gc_open(f->store, &place, &r, &e));
-    OK(job_gc_open(f->store, &place, 0, 0, &p, &e));
+    OK(job_gc_open(f->store, &place, &(struct job_gc_days){ 0 }, &p, &e));
     lead_and_look_through(f, r);
     int64_t job = ended_job(f, 5), deleted = ended_job(f, 1);
     OK(store_job_delete(f->store, f->epoch, deleted, &e));
@@ -369,10 +369,25 @@ static void the_leader_forgets_executors_that_were_lost_long_ago(void **state) {
     CLEANUP(job_gc_closep) struct job_gc *p = NULL;
     pg_run(f->conninfo, "INSERT INTO executor SELECT 'host-' || n, 1, 2, 'h', 'a', 'v', 1, '', now(), now(), "
                         "now() - n * interval '1 day' FROM generate_series(6, 9) n");
-    OK(job_gc_open(f->store, &place, 0, 7, &p, &e));
+    OK(job_gc_open(f->store, &place, &(struct job_gc_days){ .lost = 7 }, &p, &e));
     job_gc_lead(p, f->epoch);
     await_number(f, "SELECT count(*) FROM executor", 1); /* a week and some milliseconds is longer than a week */
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM executor WHERE id = 'host-6'"), 1);
+}
+
+static void the_leader_deletes_old_entries_of_the_audit_log(void **state) {
+    struct fixture *f = *state;
+    CLEANUP(job_gc_closep) struct job_gc *p = NULL;
+    char sql[400];
+    snprintf(sql, sizeof sql,
+             "INSERT INTO audit SELECT now() - least(i, 8) * interval '1 day', i, '', '', '', 'S.M', '', NULL, '', "
+             "'OK', '' FROM generate_series(5, %d) i",
+             8 + JOB_GC_AUDIT_BATCH);
+    pg_run(f->conninfo, sql);
+    OK(job_gc_open(f->store, &place, &(struct job_gc_days){ .audit = 7 }, &p, &e));
+    job_gc_lead(p, f->epoch);
+    await_number(f, "SELECT count(*) FROM audit", 2); /* a week and some milliseconds is longer than a week */
+    assert_int_equal(pg_number(f->conninfo, "SELECT sum(entry) FROM audit"), 5 + 6);
 }
 
 static void jobs_are_removed_when_no_lost_executor_can_be_forgotten(void **state) {
@@ -380,7 +395,7 @@ static void jobs_are_removed_when_no_lost_executor_can_be_forgotten(void **state
     CLEANUP(job_gc_closep) struct job_gc *p = NULL;
     OK(store_job_delete(f->store, f->epoch, ended_job(f, 1), &e));
     pg_run(f->conninfo, "ALTER TABLE executor RENAME TO away");
-    OK(job_gc_open(f->store, &place, 0, 7, &p, &e));
+    OK(job_gc_open(f->store, &place, &(struct job_gc_days){ .lost = 7 }, &p, &e));
     job_gc_lead(p, f->epoch);
     await_number(f, "SELECT count(*) FROM job", 0);
 }
@@ -401,6 +416,7 @@ int main(void) {
         OWN_TEST(a_job_that_does_not_fit_into_the_queue_is_not_forgotten),
         OWN_TEST(a_job_that_was_deleted_still_frees_what_it_began_with),
         OWN_TEST(the_leader_forgets_executors_that_were_lost_long_ago),
+        OWN_TEST(the_leader_deletes_old_entries_of_the_audit_log),
         OWN_TEST(jobs_are_removed_when_no_lost_executor_can_be_forgotten),
         OWN_TEST(what_the_database_kept_from_being_retired_and_deleted_is_tried_again_soon),
     };

@@ -57,12 +57,12 @@ def test_a_file_comes_by_its_name_and_an_unknown_one_does_not(reflector):
 
 def test_an_option_of_a_method_is_found_as_the_extension_that_it_is(reflector):
     answer = reflector.ask(ALL_EXTENSIONS, "google.protobuf.MethodOptions")
-    assert dict(fields(answer[EXTENSIONS]))[2] == varint(51701)
+    assert dict(fields(answer[EXTENSIONS]))[2] == varint(51701) + varint(51702) + varint(51703)
     question = text_field(1, "google.protobuf.MethodOptions") + varint(2 << 3) + varint(51701)
     files = reflector.ask_all([(FILE_CONTAINING_EXTENSION, question)])[0][FILES]
     assert b"echo.proto" in files
     with pytest.raises(KeyError):
-        reflector.ask_all([(FILE_CONTAINING_EXTENSION, question + varint(2 << 3) + varint(51702))])[0][FILES]
+        reflector.ask_all([(FILE_CONTAINING_EXTENSION, question + varint(2 << 3) + varint(51799))])[0][FILES]
 
 
 def test_messages_have_no_extensions_and_unknown_types_are_not_found(reflector):

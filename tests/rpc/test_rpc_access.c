@@ -107,6 +107,26 @@ static void a_method_without_a_rule_is_not_served(void **state) {
     assert_int_equal(echo_open(&config, &echo, &server, &e), ST_INVALID_ARGUMENT);
 }
 
+static void a_method_that_does_not_declare_its_record_is_not_served(void **state) {
+    (void)state;
+    struct gate gate = { .access = { .rule_option = 51701, .rule_reflection = 1, .check = check } };
+    struct rpc_audit audit = { .object_option = 51702, .exempt_rule = 1 };
+    struct rpc_server_config config = { .access = &gate.access, .audit = &audit };
+    struct echo echo = { 0 };
+    struct rpc_server *server;
+    struct err e;
+    OK(echo_open(&config, &echo, &server, why)); /* Sum and Chat have rule 2 and declare theirs */
+    rpc_server_close(server);
+    audit.object_option = 51799;
+    assert_int_equal(echo_open(&config, &echo, &server, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "the proto of test.v1.Echo does not declare what the audit log has about Sum");
+    audit.object_option = 51703; /* which names a field that is no string */
+    assert_int_equal(echo_open(&config, &echo, &server, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg,
+                        "the proto of test.v1.Echo declares 'x/{number}' for the audit log about Sum, which names "
+                        "no string of its request");
+}
+
 static void a_plain_call_is_of_this_machine_and_not_checked(void **state) {
     (void)state;
     struct gated *g = open_gated("127.0.0.1:0%.0s", false);
@@ -421,6 +441,7 @@ static void a_token_may_stand_in_a_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_method_without_a_rule_is_not_served),
+        cmocka_unit_test(a_method_that_does_not_declare_its_record_is_not_served),
         cmocka_unit_test(a_plain_call_is_of_this_machine_and_not_checked),
         cmocka_unit_test(a_call_by_a_unix_socket_is_never_checked),
         cmocka_unit_test(plain_tcp_is_checked_where_that_is_asked_for),

@@ -1,0 +1,3 @@
+DROP FUNCTION audit_trim(integer, integer);
+DROP TABLE audit;
+DROP FUNCTION audit_refuse();
