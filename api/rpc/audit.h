@@ -1,6 +1,6 @@
 /* The record of calls that change something, and of calls that were refused. The protos define which calls are
- * recorded: a method whose rule is not that of all callers has an option, an extension of google.protobuf.MethodOptions,
- * that says what the record calls the object of the call:
+ * recorded: a method whose rule is not that of all callers has an option, an extension of
+ * google.protobuf.MethodOptions, that says what the record calls the object of the call:
  *
  *     option (audit) = "jobs/{name}";      // text, and a string field of the request
  *     option (audit) = "{reply.name}";     // a string field of the reply

@@ -76,8 +76,8 @@ struct rpc_server_config {
 MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc_server **ret, struct err *e);
 
 /* The table is kept by pointer (static storage). INVALID_ARGUMENT if a method is not in the descriptor, is there twice,
- * has another kind in its proto, has neither handler nor events, has no rule although the server has an access check, or
- * does not say what the audit log has about it although the server has one. Call it before start. */
+ * has another kind in its proto, has neither handler nor events, has no rule although the server has an access check,
+ * or does not say what the audit log has about it although the server has one. Call it before start. */
 MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
                                    size_t n, void *service, struct err *e);
 
