@@ -275,6 +275,8 @@ static status_t add_executor(struct service *s, int number, struct err *e) {
     child_argument(c, "%s/environments", s->dir.path);
     child_argument(c, "--data-cache");
     child_argument(c, "%s/data", s->dir.path);
+    child_argument(c, "--token-cache");
+    child_argument(c, "%s/tokens", s->dir.path);
     child_argument(c, "--cores");
     child_argument(c, "%lld", (long long)core_part(s->args, number));
     child_argument(c, "--slots");

@@ -4,7 +4,7 @@
  *             becomes the vocabulary. A NUL byte is refused: the file is not text
  *   fill      char and byte: every token into memory, 1, 2 or 4 bytes each, by the size of the vocabulary. Bytes of
  *             more than CORPUS_OWNED_BYTES stay in their files
- *   encode_all  bpe: encode.h makes the tokens on several threads; they are appended in order
+ *   byte_pairs_make  bpe: from the token cache, or made on several threads (byte_pairs.h)
  *
  * Files that are not plain text are copied first (text_file.h). Reading takes tokens from memory, or bytes from the
  * files by pread(2). */
@@ -13,8 +13,9 @@
 #include "base/alloc.h"
 #include "base/sha256.h"
 #include "base/utf8.h"
+#include "engine/data/byte_pairs.h"
 #include "engine/data/data_file.h"
-#include "engine/data/encode.h"
+#include "engine/data/encoded_text.h"
 #include "engine/data/text_file.h"
 
 #include <assert.h>
@@ -26,21 +27,16 @@
 
 enum { READ_BYTES = 4 << 20, UNICODE_END = 0x110000 };
 
-struct text_file {
-    struct data_file file;
-    int64_t first; /* offset of its first byte in the whole text */
-};
-
 struct corpus {
-    struct text_file *files;
+    struct text_part *files;
     int n_files;
     int64_t train_bytes; /* before the validation files; all if there are none */
     int64_t bytes, tokens, train_tokens;
     struct tokenizer *own; /* NULL when the tokenizer is borrowed */
     const struct tokenizer *tokenizer;
-    int token_bytes;  /* 1, 2 or 4 in `owned`; 0 = tokens are bytes that stay in the files */
-    void *owned;      /* (tokens) */
-    int64_t capacity; /* of `owned` in tokens, while encoding */
+    int token_bytes;              /* 1, 2 or 4 in `owned`; 0 = tokens are bytes that stay in the files */
+    void *owned;                  /* (tokens) */
+    struct encoded_text *encoded; /* tokens that the token cache has; NULL: none */
     char sha256[SHA256_HEX];
 };
 
@@ -50,12 +46,12 @@ int64_t corpus_tokens(const struct corpus *c, enum corpus_split split) {
     return split == CORPUS_TRAIN ? c->train_tokens : c->tokens - c->train_tokens;
 }
 
-size_t corpus_bytes(const struct corpus *c) { return (size_t)c->tokens * (size_t)c->token_bytes; }
+size_t corpus_bytes(const struct corpus *c) { return c->owned ? (size_t)c->tokens * (size_t)c->token_bytes : 0; }
 
 static status_t open_list(struct corpus *c, const struct corpus_config *config, const struct text_format *format,
                           const char *const *files, int n, struct err *e) {
     for (int i = 0; i < n; i++) {
-        struct text_file *f = &c->files[c->n_files++];
+        struct text_part *f = &c->files[c->n_files++];
         TRY(text_file_open(&f->file, format, config->roots, files[i], e));
         f->first = c->bytes;
         c->bytes += f->file.bytes;
@@ -88,6 +84,7 @@ struct corpus *corpus_close(struct corpus *c) {
         return NULL;
     close_files(c);
     tokenizer_free(c->own);
+    encoded_text_close(c->encoded);
     free(c->owned);
     free(c);
     return NULL;
@@ -259,53 +256,7 @@ static status_t fill(struct corpus *c, enum tokenizer_kind kind, const struct co
     return ST_OK;
 }
 
-/* --- byte-pair tokens --- */
-
-/* encode_file's sink. */
-static status_t append_tokens(void *corpus, const int32_t *tokens, size_t n_tokens, struct err *e) {
-    struct corpus *c = corpus;
-    const int64_t n = (int64_t)n_tokens, limit = CORPUS_OWNED_BYTES / c->token_bytes;
-    if (n > limit - c->tokens)
-        return err_set(e, ST_RESOURCE_EXHAUSTED,
-                       "the text has more than %lld tokens, the limit in memory: make token files of it",
-                       (long long)limit);
-    if (c->tokens + n > c->capacity) {
-        int64_t capacity = (c->tokens + n) * 3 / 2 + 4096;
-        void *owned = realloc(c->owned, (size_t)(capacity * c->token_bytes));
-        if (!owned)
-            return err_errno(e, "allocate the memory for %lld tokens", (long long)capacity);
-        c->owned = owned;
-        c->capacity = capacity;
-    }
-    for (int64_t i = 0; i < n; i++)
-        put_token(c, c->tokens + i, tokens[i]);
-    c->tokens += n;
-    return ST_OK;
-}
-
-static status_t encode_all(struct corpus *c, const struct corpus_config *config, struct err *e) {
-    const struct encode_options options = { config->tokenizer, config->threads, config->progress, config->ctx };
-    c->token_bytes = tokenizer_vocabulary(c->tokenizer) <= 1 << 16 ? 2 : 4;
-    c->tokens = 0;
-    for (int i = 0; i < c->n_files; i++) {
-        TRY(encode_file(&c->files[i].file, &options, append_tokens, c, e));
-        if (c->files[i].first < c->train_bytes)
-            c->train_tokens = c->tokens;
-    }
-    return ST_OK;
-}
-
 /* --- all kinds --- */
-
-/* What follows the text in the digest. */
-static void digest_end(struct scan *y, const struct corpus *c, const struct corpus_config *config) {
-    const char *document = config->tokenizer ? tokenizer_huggingface(config->tokenizer) : NULL;
-    char before[32];
-    if (document)
-        sha256_update(&y->sha256, document, strlen(document));
-    if (config->n_validation)
-        sha256_update(&y->sha256, before, (size_t)snprintf(before, sizeof before, "%lld", (long long)c->train_bytes));
-}
 
 static status_t scan_all(struct corpus *c, const struct corpus_config *config, enum tokenizer_kind kind, struct scan *y,
                          struct err *e) {
@@ -315,7 +266,7 @@ static status_t scan_all(struct corpus *c, const struct corpus_config *config, e
     y->bytes = kind == TOKENIZER_BYTE;
     y->train_bytes = c->train_bytes;
     status_t st = visit(c, config, y->characters, scan_segment, y, e);
-    digest_end(y, c, config);
+    byte_pairs_digest_end(config, c->train_bytes, &y->sha256);
     sha256_final(&y->sha256, digest);
     sha256_hex(digest, c->sha256);
     return st;
@@ -333,18 +284,35 @@ static status_t check_config(const struct corpus_config *config, struct err *e) 
                : ST_OK;
 }
 
+static status_t encode(struct corpus *c, const struct corpus_config *config, struct err *e) {
+    const struct byte_pairs_text text = { .config = config,
+                                          .parts = c->files,
+                                          .n = c->n_files,
+                                          .bytes = c->bytes,
+                                          .train_bytes = c->train_bytes,
+                                          .sha256 = c->sha256 };
+    struct byte_pairs made;
+    const status_t st = byte_pairs_make(&text, &made, e);
+    c->owned = made.owned;
+    c->encoded = made.file;
+    c->token_bytes = made.token_bytes;
+    c->tokens = made.tokens;
+    c->train_tokens = made.train_tokens;
+    return st;
+}
+
 /* The tokens, and how many of them are for training. */
 static status_t place_tokens(struct corpus *c, const struct corpus_config *config, enum tokenizer_kind kind,
                              const struct scan *y, struct err *e) {
     c->tokens = y->characters ? y->n : c->bytes;
     c->train_tokens = y->characters ? y->train_n : c->train_bytes;
     if (kind == TOKENIZER_BPE)
-        TRY(encode_all(c, config, e));
+        TRY(encode(c, config, e));
     else if (y->characters || c->bytes <= CORPUS_OWNED_BYTES)
         TRY(fill(c, kind, config, e));
     if (config->n_validation == 0)
         c->train_tokens = (int64_t)floor((double)c->tokens * (1 - config->validation_fraction));
-    if (c->owned)
+    if (c->owned || c->encoded)
         close_files(c);
     return ST_OK;
 }
@@ -369,7 +337,7 @@ status_t corpus_open(const struct corpus_config *config, struct corpus **ret, st
 static status_t read_bytes(const struct corpus *c, int64_t start, int n, int32_t *tokens, struct err *e) {
     unsigned char buffer[4096];
     for (int i = 0; n > 0; i++) {
-        const struct text_file *f = &c->files[i];
+        const struct text_part *f = &c->files[i];
         while (n > 0 && start < f->first + f->file.bytes) {
             int64_t k = f->first + f->file.bytes - start;
             if (k > n)
@@ -391,6 +359,8 @@ status_t corpus_read(const struct corpus *c, enum corpus_split split, int64_t st
     assert(start >= 0 && n >= 0 && start + n <= corpus_tokens(c, split));
     if (split == CORPUS_VALIDATION)
         start += c->train_tokens;
+    if (c->encoded)
+        return encoded_text_read(c->encoded, start, n, tokens, e);
     if (c->token_bytes == 0)
         return read_bytes(c, start, n, tokens, e);
     for (int i = 0; i < n; i++)

@@ -11,11 +11,14 @@
  * A byte-pair tokenizer encodes the text once, while it is opened, on `threads` threads. Files are encoded separately,
  * so no word extends over the end of a file. A line of more than 16 MiB is divided after 16 MiB, even within a word.
  *
- * Memory: tokens are in memory, 1, 2 or 4 bytes each by vocabulary; during encoding, another 32 MiB of text and 64 MiB
- * of tokens, and the texts of files that are not plain text. Byte texts of more than CORPUS_OWNED_BYTES stay in their
- * files and are read by pread(2). A bpe text with more than CORPUS_OWNED_BYTES of tokens is refused: token files
- * (token_files.h) have no such limit. Nothing is mapped, so a file that shrinks while it is used is an error and not a
- * SIGBUS.
+ * With a token cache, a byte-pair text of at least TOKEN_CACHE_MIN_BYTES is encoded once on this host (token_cache.h),
+ * to the same tokens.
+ *
+ * Memory: tokens are in memory, 1, 2 or 4 bytes each by vocabulary, or in a file of the token cache, which takes none;
+ * during encoding, another 32 MiB of text and 64 MiB of tokens, and the texts of files that are not plain text. Byte
+ * texts of more than CORPUS_OWNED_BYTES stay in their files and are read by pread(2). A bpe text with more than
+ * CORPUS_OWNED_BYTES of tokens is refused: token files (token_files.h) have no such limit. Nothing is mapped, so a file
+ * that shrinks while it is used is an error and not a SIGBUS.
  *
  * Threads: after open a corpus does not change; any number of threads may read it. */
 #ifndef ENGINE_DATA_CORPUS_H
@@ -29,8 +32,10 @@
 
 #define CORPUS_OWNED_BYTES ((int64_t)1 << 30)
 
+struct data_text;
 struct roots;
 struct text_format;
+struct token_cache;
 
 struct corpus_config {
     const char *const *files; /* paths of regular files, at least one */
@@ -43,6 +48,8 @@ struct corpus_config {
     enum tokenizer_kind kind;          /* char (of the text's characters) or byte */
     double validation_fraction;        /* [0, 1); 0 if there are validation files */
     int threads;                       /* that encode; 0 = 1 */
+    const struct token_cache *cache;   /* NULL: tokens are in memory */
+    const struct data_text *text;      /* what `cache` is asked for */
     void (*progress)(void *ctx);       /* called every few MiB while files are read; may be NULL */
     void *ctx;
 };
@@ -59,7 +66,7 @@ CLEANUP_DEFINE(struct corpus *, corpus_close)
 
 const struct tokenizer *corpus_tokenizer(const struct corpus *c); /* lives as long as the corpus */
 int64_t corpus_tokens(const struct corpus *c, enum corpus_split split);
-size_t corpus_bytes(const struct corpus *c); /* of memory for tokens: 0 if they stay in their files */
+size_t corpus_bytes(const struct corpus *c); /* of memory for tokens: 0 if they are in files */
 
 /* SHA-256 of the text's bytes in order (of plain text: `cat files | sha256sum`), with a bpe tokenizer followed by its
  * document, with validation files followed by the number of the bytes before them; hex. Lives as long as the corpus. */

@@ -129,6 +129,8 @@ status_t encode_file(const struct data_file *f, const struct encode_options *opt
         if ((int64_t)more > f->bytes - done - (int64_t)n)
             more = (size_t)(f->bytes - done - (int64_t)n);
         TRY(data_file_read(f, done + (int64_t)n, text + n, more, e));
+        if (options->sha256)
+            sha256_update(options->sha256, text + n, more);
         n += more;
         size_t take = n;
         if (done + (int64_t)n < f->bytes) {

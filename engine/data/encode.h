@@ -7,6 +7,7 @@
 #define ENGINE_DATA_ENCODE_H
 
 #include "base/cleanup.h"
+#include "base/sha256.h"
 #include "base/status.h"
 #include "engine/data/data_file.h"
 #include "engine/data/tokenizer.h"
@@ -21,6 +22,7 @@ enum { ENCODE_SEGMENT = 256 << 10, ENCODE_BLOCK = 16 << 20 };
 struct encode_options {
     const struct tokenizer *tokenizer;
     int threads;                 /* 0 = 1 */
+    struct sha256 *sha256;       /* gets the bytes that are encoded; may be NULL */
     void (*progress)(void *ctx); /* after each block; may be NULL */
     void *ctx;
 };

@@ -12,6 +12,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { PATTERN_BYTES = 1 << 16, MATCH_STEPS = 20000000, JIT_STACK_BYTES = 16 << 20, HEAP_KIB = 64 << 10 };
@@ -26,6 +27,16 @@ struct pretokenizer_run {
     pcre2_match_context *context;
     pcre2_jit_stack *stack;
 };
+
+/* Both texts have less than 32 bytes; libraries of no version give none. */
+void pretokenizer_version(char ret[PRETOKENIZER_VERSION_BYTES]) {
+    char library[64] = "", unicode[64] = "";
+    if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) < (int)sizeof library)
+        pcre2_config(PCRE2_CONFIG_VERSION, library);
+    if (pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, NULL) < (int)sizeof unicode)
+        pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, unicode);
+    snprintf(ret, PRETOKENIZER_VERSION_BYTES, "PCRE2 %.32s, Unicode %.24s", library, unicode);
+}
 
 struct pretokenizer *pretokenizer_new(void) {
     return alloc_zeroed(1, sizeof(struct pretokenizer));

@@ -24,6 +24,10 @@ enum { PRETOKENIZER_STEPS = 8 };
 /* GPT-2's pattern, which is built into ByteLevel. */
 #define PRETOKENIZER_GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
+/* The version of the library that finds the words, and that of its Unicode: other versions may find other words. */
+enum { PRETOKENIZER_VERSION_BYTES = 80 };
+void pretokenizer_version(char ret[PRETOKENIZER_VERSION_BYTES]);
+
 struct pretokenizer;
 struct pretokenizer *pretokenizer_new(void);
 struct pretokenizer *pretokenizer_free(struct pretokenizer *p);

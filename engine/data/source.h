@@ -29,6 +29,7 @@
 struct source;
 struct roots;
 struct tokenizer; /* tokenizer.h */
+struct token_cache;
 
 struct data_kind; /* source_kind.h */
 
@@ -155,9 +156,10 @@ struct data_mixture_phase {
 const int *data_int(const struct data_config *config, const char *name);
 
 struct source_options {
-    int context;    /* tokens of a sample; text and tokens only */
-    int vocabulary; /* the model's: every token must be below it; 0 = the data's own */
-    int threads;    /* for source_open; 0 = 1 */
+    int context;                           /* tokens of a sample; text and tokens only */
+    int vocabulary;                        /* the model's: every token must be below it; 0 = the data's own */
+    int threads;                           /* for source_open; 0 = 1 */
+    const struct token_cache *token_cache; /* of texts (token_cache.h); NULL: tokens are in memory */
     /* Called regularly while open reads files; may be NULL. */
     void (*progress)(void *ctx);
     void *ctx;

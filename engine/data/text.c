@@ -47,6 +47,8 @@ static status_t open_text(struct text *t, const struct data_config *config, cons
                                .kind = byte ? TOKENIZER_BYTE : TOKENIZER_CHAR,
                                .validation_fraction = text->validation_fraction,
                                .threads = options->threads,
+                               .cache = options->token_cache,
+                               .text = text,
                                .progress = options->progress,
                                .ctx = options->ctx };
     return corpus_open(&c, &t->corpus, e);

@@ -114,7 +114,9 @@ struct engine_config {
     const char *device;              /* "cpu"; "cuda" or "cuda:N": the first or N-th device of this process */
     struct collective_tuning tuning; /* on cuda: of NCCL */
     int threads;                     /* compute threads at the start, >= 1 */
-    int max_threads;       /* upper limit of engine_set_threads; the plan's workspace is sized for it; 0 = threads */
+    int max_threads; /* upper limit of engine_set_threads; the plan's workspace is sized for it; 0 = threads */
+    const struct token_cache *token_cache; /* of texts (data/token_cache.h); NULL: tokens are in memory. Changes no bits
+                                            */
     int workers, prefetch; /* of the loader: its threads, and the batches that it makes ahead; 0 = loader.h decides.
                             * They change no bits */
     bool threads_by_work;  /* use no more threads than the model's ops have work for (thread_count.h) */

@@ -82,6 +82,7 @@ status_t job_model_source(const struct engine_config *c, void (*progress)(void *
     struct source_options options = { .context = model_context(&c->model),
                                       .vocabulary = model_vocabulary(&c->model),
                                       .threads = c->threads,
+                                      .token_cache = c->token_cache,
                                       .progress = progress,
                                       .ctx = ctx };
     return source_open(&c->data, &options, ret, e);

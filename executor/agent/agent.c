@@ -250,6 +250,22 @@ static void on_shard_uploaded(void *ctx, int64_t job, int32_t attempt, int32_t r
         worker_process_kill(w->process, "did not read its commands and was killed");
 }
 
+static void on_encode_text(void *ctx, int64_t job, int32_t attempt, int32_t rank,
+                           const Trainyard__V1__EncodeText *text) {
+    const struct agent *a = ctx;
+    text_encoders_start(a->encoders, job, attempt, rank, text);
+}
+
+static void on_text_encoded(void *ctx, int64_t job, int32_t attempt, int32_t rank, Trainyard__V1__TextEncoded *report) {
+    const struct agent *a = ctx;
+    Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    const struct rank_worker *w = rank_workers_find(a->workers, job, attempt, rank);
+    command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_TEXT_ENCODED;
+    command.text_encoded = report;
+    if (w && w->process && worker_process_send(w->process, &command, NULL) != ST_OK)
+        worker_process_kill(w->process, "did not read its commands and was killed");
+}
+
 static void on_data_finding(void *ctx, int64_t check, Trainyard__V1__CheckFinding *finding) {
     const struct agent *a = ctx;
     spec_check_finding(a->checks, check, finding);
@@ -459,6 +475,7 @@ static status_t parts_open(struct agent *a, struct err *e) {
         .spooled = on_spooled,
         .silent = on_silent,
         .shard_written = on_shard_written,
+        .encode_text = on_encode_text,
     };
     const struct devices_owner devices = { .ctx = a,
                                            .rank_step = on_rank_step,
@@ -475,6 +492,7 @@ static status_t parts_open(struct agent *a, struct err *e) {
     TRY(job_sandboxes_begin(&a->host, e));
     images_probe(&a->host);
     data_cache_open(&a->host);
+    text_encoders_open_cache(&a->host);
     a->workers = rank_workers_new(&a->host, &workers);
     TRY(code_copies_open(&a->host, &(struct code_copies_owner){ .ctx = a, .ready = on_code_ready }, &a->code, e));
     a->data_checks = data_checks_new(
@@ -483,6 +501,7 @@ static status_t parts_open(struct agent *a, struct err *e) {
     a->sample_copies = sample_copies_new(
         &a->host, &(struct sample_copies_owner){ .ctx = a, .ready = on_sample_copied, .failed = on_sample_failed });
     a->uploads = shard_uploads_new(&a->host, &(struct shard_uploads_owner){ .ctx = a, .uploaded = on_shard_uploaded });
+    a->encoders = text_encoders_new(&a->host, &(struct text_encoders_owner){ .ctx = a, .encoded = on_text_encoded });
     a->data = data_copies_new(&a->host, &(struct data_copies_owner){ .ctx = a, .report = on_data });
     a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
@@ -512,6 +531,7 @@ struct agent *agent_close(struct agent *a) {
     environments_free(a->environments);
     data_copies_free(a->data);
     shard_uploads_free(a->uploads);
+    text_encoders_free(a->encoders);
     data_checks_free(a->data_checks);
     sample_copies_free(a->sample_copies);
     code_copies_close(a->code);

@@ -14,6 +14,7 @@
 #include "executor/agent/sample_copies.h"
 #include "executor/agent/shard_uploads.h"
 #include "executor/agent/spec_checks.h"
+#include "executor/agent/text_encoders.h"
 #include "executor/agent/text_samples.h"
 
 struct agent {
@@ -28,6 +29,7 @@ struct agent {
     struct environments *environments;
     struct data_copies *data;
     struct shard_uploads *uploads;
+    struct text_encoders *encoders;
     struct data_checks *data_checks;
     struct sample_copies *sample_copies;
     struct devices *devices;

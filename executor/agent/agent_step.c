@@ -154,6 +154,7 @@ static void do_remove(struct agent *a, const struct agent_action *act) {
     environments_remove(a->environments, act->job, act->attempt);
     data_copies_remove(a->data, act->job, act->attempt);
     shard_uploads_remove(a->uploads, act->job, act->attempt);
+    text_encoders_remove(a->encoders, act->job, act->attempt);
     shard_folders_remove(&a->host, act->job, act->attempt);
     code_copies_remove(a->code, act->job, act->attempt);
     agent_step(a, &ev);

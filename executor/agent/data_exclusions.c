@@ -22,6 +22,8 @@ void data_exclusions_find(const struct host *host, struct data_exclusions *ret) 
     add(ret, directory_path(host->directory));
     if (o->data_cache)
         add(ret, o->data_cache); /* it has data of other jobs, too */
+    if (o->token_cache)
+        add(ret, o->token_cache);
     add(ret, o->token_file);
     add(ret, o->tls.key);
     for (size_t i = 0; i < o->n_data_except; i++)

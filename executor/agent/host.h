@@ -57,6 +57,8 @@ struct agent_options {
     int environment_limit_s;      /* for a build */
     const char *data_cache;       /* of copies of remote data; NULL: below the directory */
     int64_t data_cache_bytes;     /* 0: none are kept, and no job with such data runs here */
+    const char *token_cache;      /* of the tokens of texts; NULL: below the directory */
+    int64_t token_cache_bytes;    /* 0: each rank encodes its texts */
     const char *environment_user; /* the user that builds; NULL: the worker_user, or else the agent's own */
     int hang_ms; /* a rank is killed after this time without a sign of life, or HANG_WAITING_MS more without progress */
 };
@@ -71,10 +73,11 @@ struct host {
     struct spool *spool;
     struct peaks *peaks;
     struct orphans *orphans;
-    struct cgroups *cgroups;   /* of the ranks and requests */
-    struct err no_images;      /* why programs with an image cannot run here; empty: they can */
-    struct err no_data;        /* why jobs with remote data cannot run here; empty: they can */
-    char data_cache[PATH_MAX]; /* the folder of their copies */
+    struct cgroups *cgroups;    /* of the ranks and requests */
+    struct err no_images;       /* why programs with an image cannot run here; empty: they can */
+    struct err no_data;         /* why jobs with remote data cannot run here; empty: they can */
+    char data_cache[PATH_MAX];  /* the folder of their copies */
+    char token_cache[PATH_MAX]; /* the folder of tokens; empty: none */
 };
 
 #endif

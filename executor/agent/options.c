@@ -27,6 +27,7 @@ enum {
     ENVIRONMENT_CACHE_DEFAULT_MIB = 20480,
     ENVIRONMENT_DEFAULT_S = 1800,
     DATA_CACHE_DEFAULT_MIB = 102400,
+    TOKEN_CACHE_DEFAULT_MIB = 10240,
 };
 
 static const char HELP[] =
@@ -60,6 +61,10 @@ static const char HELP[] =
     "                        of the host can read them; executors of a host may share it (default: below\n"
     "                        --directory; required for jobs with such data with --worker-user or --job-users)\n"
     "  --data-cache-mib N    maximum size of what is kept there; 0: no jobs with such data (default: 102400)\n"
+    "  --token-cache DIR     where the tokens of encoded texts are kept for all jobs; executors of a host may share "
+    "it\n"
+    "                        (default: below --directory; with --worker-user or --job-users: none)\n"
+    "  --token-cache-mib N   maximum size of what is kept there; 0: each rank encodes its texts (default: 10240)\n"
     "  --environment-timeout S  a build of a Python environment that takes longer fails (default: 1800)\n"
     "  --environment-user USER  builds of Python environments run as this user (default: --worker-user); also needs\n"
     "                        CAP_CHOWN, as --worker-user does for such builds\n"
@@ -119,6 +124,8 @@ enum {
     OPT_ENVIRONMENTS_MIB,
     OPT_DATA_CACHE,
     OPT_DATA_CACHE_MIB,
+    OPT_TOKEN_CACHE,
+    OPT_TOKEN_CACHE_MIB,
     OPT_ENVIRONMENT_TIMEOUT,
     OPT_ENVIRONMENT_USER,
     OPT_HANG,
@@ -157,6 +164,8 @@ static const struct option OPTIONS[] = {
     { "environment-cache-mib", required_argument, NULL, OPT_ENVIRONMENTS_MIB },
     { "data-cache", required_argument, NULL, OPT_DATA_CACHE },
     { "data-cache-mib", required_argument, NULL, OPT_DATA_CACHE_MIB },
+    { "token-cache", required_argument, NULL, OPT_TOKEN_CACHE },
+    { "token-cache-mib", required_argument, NULL, OPT_TOKEN_CACHE_MIB },
     { "environment-timeout", required_argument, NULL, OPT_ENVIRONMENT_TIMEOUT },
     { "environment-user", required_argument, NULL, OPT_ENVIRONMENT_USER },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
@@ -252,6 +261,10 @@ static status_t number_take(struct options *o, int which, struct err *e) {
         TRY(number_parse("data-cache-mib", optarg, 0, 1 << 30, &number, e));
         o->agent.data_cache_bytes = (int64_t)number << 20;
         break;
+    case OPT_TOKEN_CACHE_MIB:
+        TRY(number_parse("token-cache-mib", optarg, 0, 1 << 30, &number, e));
+        o->agent.token_cache_bytes = (int64_t)number << 20;
+        break;
     case OPT_ENVIRONMENT_TIMEOUT:
         TRY(number_parse("environment-timeout", optarg, 1, 86400, &number, e));
         o->agent.environment_limit_s = (int)number;
@@ -284,6 +297,7 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     case OPT_ENVIRONMENT_USER: o->agent.environment_user = optarg; break;
     case OPT_ENVIRONMENTS: return folder_take("environment-cache", &o->agent.environment_cache, e);
     case OPT_DATA_CACHE: return folder_take("data-cache", &o->agent.data_cache, e);
+    case OPT_TOKEN_CACHE: return folder_take("token-cache", &o->agent.token_cache, e);
     case OPT_JOB_USERS: return job_user_parse(optarg, &o->agent.job_user_first, &o->agent.job_user_last, e);
     case OPT_LIBRARIES: o->agent.library_path = optarg; break;
     case OPT_CA: o->agent.tls.ca = optarg; break;
@@ -399,6 +413,7 @@ status_t options_parse(int argc, char **argv, struct options *o, struct err *e) 
     o->agent.processes_max = PROCESSES_DEFAULT;
     o->agent.environment_cache_bytes = (int64_t)ENVIRONMENT_CACHE_DEFAULT_MIB << 20;
     o->agent.data_cache_bytes = (int64_t)DATA_CACHE_DEFAULT_MIB << 20;
+    o->agent.token_cache_bytes = (int64_t)TOKEN_CACHE_DEFAULT_MIB << 20;
     o->agent.environment_limit_s = ENVIRONMENT_DEFAULT_S;
     o->agent.hang_ms = HANG_TIMEOUT_MS;
     o->agent.sandbox = SANDBOX_AVAILABLE;

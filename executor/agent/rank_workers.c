@@ -116,6 +116,9 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     case TRAINYARD__V1__WORKER_RECORD__RECORD_SHARD_WRITTEN:
         w->list->owner.shard_written(w->list->owner.ctx, w->job, w->attempt, w->rank, record->shard_written->step);
         break;
+    case TRAINYARD__V1__WORKER_RECORD__RECORD_ENCODE_TEXT:
+        w->list->owner.encode_text(w->list->owner.ctx, w->job, w->attempt, w->rank, record->encode_text);
+        break;
     case TRAINYARD__V1__WORKER_RECORD__RECORD_ALIVE:
         alive.progress = record->alive->progress;
         alive.flag = record->alive->waiting_for_spool;
@@ -247,6 +250,8 @@ status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attemp
     shards_redirect(&folders, &own, &s);
     if (data_copies_needed(order->spec))
         s.data_cache = (char *)(uintptr_t)host->data_cache;
+    s.token_cache = (char *)(uintptr_t)host->token_cache;
+    s.token_cache_bytes = host->options->token_cache_bytes;
     s.rank = w->rank;
     s.threads = at->threads;
     s.max_threads = max_threads(host, at);

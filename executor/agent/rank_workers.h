@@ -19,6 +19,8 @@ struct rank_workers_owner {
     void (*silent)(void *ctx, const Trainyard__V1__RankSilent *silent); /* a rank's report for the controller */
     /* The files of a shard are to be uploaded; the answer is a command. */
     void (*shard_written)(void *ctx, int64_t job, int32_t attempt, int32_t rank, int64_t step);
+    /* A text is to be encoded; the answers are commands. */
+    void (*encode_text)(void *ctx, int64_t job, int32_t attempt, int32_t rank, const Trainyard__V1__EncodeText *text);
 };
 
 struct rank_worker {

@@ -154,6 +154,8 @@ void spec_check_start(struct request_workers *checks, const struct host *host, c
     own.sandbox = job_sandbox_order(host->options, &sandbox);
     own.cluster = (char *)(uintptr_t)directory_cluster(host->directory);
     own.memory_bytes = memory_of(host, own.spec);
+    own.token_cache = (char *)(uintptr_t)host->token_cache;
+    own.token_cache_bytes = host->options->token_cache_bytes;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK;
     command.check = &own;

@@ -195,6 +195,7 @@ static status_t grant(struct walk *w, const struct sandbox_grant *g, struct err 
     switch (g->right) {
     case SANDBOX_READ: return walk(w, real, w->rights.read, 0, e);
     case SANDBOX_WRITE: return walk(w, real, w->rights.write | (is_below(real, "/dev") ? w->rights.ioctl : 0), 0, e);
+    case SANDBOX_OPEN: return walk(w, real, w->rights.open, 0, e);
     case SANDBOX_LIST: break;
     }
     return rule_add(w, real, w->rights.list, e);

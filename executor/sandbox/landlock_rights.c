@@ -47,6 +47,7 @@ struct landlock_rights landlock_rights_of(int abi) {
     return (struct landlock_rights){
         .handled = handled,
         .list = handled & FS_READ_DIR,
+        .open = handled & FS_READ_FILE,
         .read = handled & read,
         .write = handled & ~(FS_MAKE_CHAR | FS_MAKE_BLOCK | FS_IOCTL_DEV),
         .device = handled & (FS_READ_FILE | FS_WRITE_FILE | FS_TRUNCATE | FS_IOCTL_DEV),

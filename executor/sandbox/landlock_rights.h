@@ -28,6 +28,7 @@ enum {
 struct landlock_rights {
     uint64_t handled;        /* all that the ruleset forbids where no rule grants it */
     uint64_t list;           /* the names in a folder */
+    uint64_t open;           /* read files, but list no folder */
     uint64_t read;           /* read and execute files, list folders */
     uint64_t write;          /* the same, and make, change, rename and remove files and folders, but no device files */
     uint64_t device;         /* read and write an existing file, with ioctl */

@@ -90,6 +90,7 @@ int sandbox_grant_here(const struct sandbox *s, const char *path, enum sandbox_r
         return errno == ENOENT ? 0 : errno;
     const uint64_t rights = right == SANDBOX_READ    ? s->rights.read
                             : right == SANDBOX_WRITE ? s->rights.write
+                            : right == SANDBOX_OPEN  ? s->rights.open
                                                      : s->rights.list;
     int why = fstat(fd, &st) < 0 ? errno : 0;
     struct landlock_path_beneath_attr rule = { .allowed_access = S_ISDIR(st.st_mode) ? rights : rights & s->rights.file,

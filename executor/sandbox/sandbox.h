@@ -42,6 +42,7 @@ enum { SANDBOX_RULES = 16384, SANDBOX_SHARED_ENTRIES = 4096, SANDBOX_GRANTS = 25
 enum sandbox_right {
     SANDBOX_READ,  /* read and execute; a folder: with all that is below it, but for what is hidden there */
     SANDBOX_WRITE, /* the same, and change; below /dev also ioctl */
+    SANDBOX_OPEN,  /* read the files in a folder and in all folders below it, by names that the process knows */
     SANDBOX_LIST,  /* the names in a folder and in all folders below it, hidden ones too; no file */
 };
 

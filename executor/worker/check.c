@@ -6,6 +6,7 @@
 
 #include "api/codec/message.h"
 #include "base/cleanup.h"
+#include "engine/data/token_cache.h"
 #include "engine/optimizer/optimizer.h"
 #include "engine/run/job_model.h"
 #include "executor/worker/check_parts.h"
@@ -154,7 +155,9 @@ static void remote_report(const struct check *k, const struct engine_config *c) 
 static status_t check_config(struct check *k, struct config *config, int data_problems, struct err *e) {
     struct engine_config *c = config_engine(config);
     CLEANUP(source_closep) struct source *source = NULL;
+    const struct token_cache tokens = { .folder = k->request->token_cache };
     c->threads = k->request->threads;
+    c->token_cache = tokens.folder && *tokens.folder ? &tokens : NULL;
     c->checkpoint.directory = "/"; /* a rank always has one: its snapshot counts */
     check_part(k, "the data");
     if (k->remote)

@@ -29,6 +29,7 @@ struct check_request {
     const char *init_directory;           /* a checkpoint's step folder, for its weights; "" = none */
     const char *fork_directory;           /* the same, for its whole state */
     const char *cluster;                  /* whose checkpoints these must be (base/cluster_mark.h); "" = any */
+    const char *token_cache;              /* a folder, whose texts need not be encoded (token_cache.h); "" = none */
     int threads;                          /* of a rank; at least 1 */
     long long memory_bytes;               /* that one rank can have on this host; 0 = not known */
     bool plan;                            /* make a Plan, which takes 0.2 s more on a CPU */

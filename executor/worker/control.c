@@ -22,7 +22,13 @@
 #include <unistd.h>
 
 /* Between SIGTERM and the process's own end: the agent kills after two seconds. */
-enum { TERM_MS = 1500, DATA_REPORTS_MAX = 4096 };
+enum { TERM_MS = 1500, DATA_REPORTS_MAX = 4096, TEXT_REPORTS_MAX = 64 };
+
+/* Reports that nobody has taken, oldest first. */
+struct reports {
+    Trainyard__V1__WorkerCommand **items;
+    size_t n;
+};
 
 struct control {
     int fd, signals, leave;
@@ -33,8 +39,7 @@ struct control {
     struct engine *engine;
     struct collective *collective;
     Trainyard__V1__WorkerCommand *rendezvous;
-    Trainyard__V1__WorkerCommand **data; /* reports that nobody has taken, oldest first */
-    size_t n_data;
+    struct reports data, texts;
     bool data_ended;                     /* the last report has come, or more than can be kept */
     Trainyard__V1__WorkerCommand *shard; /* the newest report about a shard; NULL: none */
     bool gives_up_shards;
@@ -55,15 +60,28 @@ static void abort_rank(struct control *c) {
         collective_abort(c->collective, "this rank was asked to stop");
 }
 
+/* Takes the command. */
+static void report_keep(struct reports *r, Trainyard__V1__WorkerCommand *command) {
+    r->items = alloc_grow(r->items, r->n, sizeof *r->items);
+    r->items[r->n++] = command;
+}
+
 /* A rank that takes none keeps only a few. With the lock held; takes the command. */
 static void data_keep(struct control *c, Trainyard__V1__WorkerCommand *command) {
     if (c->data_ended) {
         trainyard__v1__worker_command__free_unpacked(command, NULL);
         return;
     }
-    c->data = alloc_grow(c->data, c->n_data, sizeof *c->data);
-    c->data[c->n_data++] = command;
-    c->data_ended = command->data->last || c->n_data == DATA_REPORTS_MAX;
+    report_keep(&c->data, command);
+    c->data_ended = command->data->last || c->data.n == DATA_REPORTS_MAX;
+}
+
+/* The same; the last report of a text is kept in any case, since a rank waits for it and asks for one at a time. */
+static void text_keep(struct control *c, Trainyard__V1__WorkerCommand *command) {
+    if (c->texts.n < TEXT_REPORTS_MAX || command->text_encoded->last)
+        report_keep(&c->texts, command);
+    else
+        trainyard__v1__worker_command__free_unpacked(command, NULL);
 }
 
 static void command_take(struct control *c, Trainyard__V1__WorkerCommand *command) {
@@ -77,6 +95,10 @@ static void command_take(struct control *c, Trainyard__V1__WorkerCommand *comman
         break;
     case TRAINYARD__V1__WORKER_COMMAND__COMMAND_DATA:
         data_keep(c, command);
+        command = NULL;
+        break;
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_TEXT_ENCODED:
+        text_keep(c, command);
         command = NULL;
         break;
     case TRAINYARD__V1__WORKER_COMMAND__COMMAND_SHARD_UPLOADED:
@@ -187,6 +209,12 @@ status_t control_open(int fd, struct frame_reader *reader, struct control **ret,
     return ST_OK;
 }
 
+static void reports_done(struct reports *r) {
+    for (size_t i = 0; i < r->n; i++)
+        trainyard__v1__worker_command__free_unpacked(r->items[i], NULL);
+    free(r->items);
+}
+
 struct control *control_close(struct control *c) {
     if (!c)
         return NULL;
@@ -200,9 +228,8 @@ struct control *control_close(struct control *c) {
         trainyard__v1__worker_command__free_unpacked(c->rendezvous, NULL);
     if (c->shard)
         trainyard__v1__worker_command__free_unpacked(c->shard, NULL);
-    for (size_t i = 0; i < c->n_data; i++)
-        trainyard__v1__worker_command__free_unpacked(c->data[i], NULL);
-    free(c->data);
+    reports_done(&c->data);
+    reports_done(&c->texts);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -248,22 +275,31 @@ status_t control_rendezvous(struct control *c, int tick_ms, const Trainyard__V1_
     return st;
 }
 
-status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e) {
+static status_t report_take(struct control *c, struct reports *r, int tick_ms, const char *what,
+                            Trainyard__V1__WorkerCommand **ret, struct err *e) {
     struct timespec until = deadline_timespec(deadline_in(tick_ms));
     status_t st = ST_OK;
     *ret = NULL;
     pthread_mutex_lock(&c->lock);
-    while (c->n_data == 0 && !c->stopped)
+    while (r->n == 0 && !c->stopped)
         if (pthread_cond_clockwait(&c->changed, &c->lock, CLOCK_MONOTONIC, &until) == ETIMEDOUT)
             break;
     if (c->stopped) {
-        st = err_set(e, ST_CANCELLED, "the rank was asked to stop before its data were there");
-    } else if (c->n_data > 0) {
-        *ret = c->data[0];
-        memmove(c->data, c->data + 1, --c->n_data * sizeof *c->data);
+        st = err_set(e, ST_CANCELLED, "the rank was asked to stop before its %s there", what);
+    } else if (r->n > 0) {
+        *ret = r->items[0];
+        memmove(r->items, r->items + 1, --r->n * sizeof *r->items);
     }
     pthread_mutex_unlock(&c->lock);
     return st;
+}
+
+status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e) {
+    return report_take(c, &c->data, tick_ms, "data were", ret, e);
+}
+
+status_t control_text(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e) {
+    return report_take(c, &c->texts, tick_ms, "text was", ret, e);
 }
 
 static bool shard_has_come(const struct control *c, int64_t step) {

@@ -2,6 +2,7 @@
  *
  *   rendezvous            wakes control_rendezvous
  *   data                  wakes control_data; after the last report they are dropped
+ *   text_encoded          wakes control_text
  *   checkpoint_committed  is passed to the engine
  *   threads               is passed to the engine, for its next step
  *   stop                  asks the engine to stop at its next step; before all ranks have joined it acts as SIGTERM
@@ -45,6 +46,9 @@ MUST_CHECK status_t control_rendezvous(struct control *c, int tick_ms, const Tra
 /* The next report about the job's data, which the caller frees. OK with NULL after tick_ms without one: call again.
  * CANCELLED after a stop. */
 MUST_CHECK status_t control_data(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e);
+
+/* The same for the next report about a text that the rank has asked for. */
+MUST_CHECK status_t control_text(struct control *c, int tick_ms, Trainyard__V1__WorkerCommand **ret, struct err *e);
 
 /* Waits until the agent has reported what became of the shard of this step: an error if it is not in the store.
  * CANCELLED after SIGTERM, and after control_give_up_shards. */

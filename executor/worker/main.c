@@ -1,7 +1,8 @@
 /* trainyard-worker. It becomes another user if --user asks so, makes sure that it dies with its agent, blocks
  * signals before any thread inherits them, and reads the first command, which decides what the process does: train a
- * rank, sample or verify a checkpoint, or check a spec. It enters its sandbox, if it is ordered to. It then starts the
- * emitter and the control thread, does that work, sends WorkerEnd, and exits with a code that repeats the cause.
+ * rank, sample or verify a checkpoint, check a spec, or encode a text. It enters its sandbox, if it is ordered to. It
+ * then starts the emitter and the control thread, does that work, sends WorkerEnd, and exits with a code that repeats
+ * the cause.
  * `--check-cuda` reports whether GPUs can be used and exits. */
 #include "base/limits.h"
 #include "engine/collective/collective.h"
@@ -71,6 +72,8 @@ static status_t work(const Trainyard__V1__WorkerCommand *first, bool taken, stru
         rank_sample(first->sample, control, emitter, end);
     else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK)
         rank_check(first->check, emitter, end);
+    else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_ENCODE)
+        rank_encode(first->encode, emitter, end);
     else
         rank_train(first->start, control, emitter, end);
     end_emit(emitter, end);
@@ -84,9 +87,10 @@ static status_t first_command(struct frame_reader *reader, Trainyard__V1__Worker
     TRY(child_command_wait(reader, &command, e));
     if (command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_START &&
         command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE &&
-        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK) {
+        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_CHECK &&
+        command->command_case != TRAINYARD__V1__WORKER_COMMAND__COMMAND_ENCODE) {
         trainyard__v1__worker_command__free_unpacked(command, NULL);
-        return err_set(e, ST_INVALID_ARGUMENT, "the first command is neither a start, a sample nor a check");
+        return err_set(e, ST_INVALID_ARGUMENT, "the first command is neither a start, a sample, a check nor a text");
     }
     *ret = command;
     return ST_OK;

@@ -23,6 +23,7 @@
 #include "executor/worker/host_peak.h"
 #include "executor/worker/job_roots.h"
 #include "executor/worker/rank_folders.h"
+#include "executor/worker/text_tokens.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -50,6 +51,7 @@ struct rank {
     char profile_directory[PATH_MAX];
     struct job_roots roots;
     struct data_list *copies; /* of remote data; NULL: the job has none */
+    struct text_tokens texts;
 };
 
 static char *text(const char *s) { return (char *)(uintptr_t)(s ? s : ""); }
@@ -404,6 +406,8 @@ static void spec_train(struct rank *r, const Trainyard__V1__JobSpec *spec, struc
         }
     }
     if (st == ST_OK)
+        st = text_tokens_prepare(&r->texts, r->start, config_engine(config), &ret->why);
+    if (st == ST_OK)
         st = collective_join(r, &collective, &ret->why);
     if (st != ST_OK) {
         end_fail(ret, st);
@@ -438,7 +442,9 @@ static void end_by_stop(struct control *control, struct rank_end *ret) {
 
 void rank_train(const Trainyard__V1__WorkerStart *start, struct control *control, struct emitter *emitter,
                 struct rank_end *ret) {
-    struct rank r = { .start = start, .control = control, .emitter = emitter };
+    struct rank r = {
+        .start = start, .control = control, .emitter = emitter, .texts = { .control = control, .emitter = emitter }
+    };
     *ret = (struct rank_end){ .cause = TRAINYARD__V1__WORKER_END__CAUSE__BAD_SPEC };
     char host[64] = "";
     if (!start->attempt) { /* another host may have an agent of this release */

@@ -24,6 +24,9 @@ void rank_check_prepare(void);
  * finish. */
 void rank_check(const Trainyard__V1__WorkerCheck *check, struct emitter *emitter, struct rank_end *ret);
 
+/* Encodes a text into the token cache of this host, and reports it as TextEncoded records. */
+void rank_encode(const Trainyard__V1__WorkerEncode *encode, struct emitter *emitter, struct rank_end *ret);
+
 /* Writes text from a checkpoint as SampleText records, or verifies its bytes. */
 void rank_sample(const Trainyard__V1__WorkerSample *sample, struct control *control, struct emitter *emitter,
                  struct rank_end *ret);

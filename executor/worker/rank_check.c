@@ -81,6 +81,7 @@ static status_t check(const Trainyard__V1__WorkerCheck *given, struct emitter *e
                                            .init_directory = given->init_directory,
                                            .fork_directory = given->fork_directory,
                                            .cluster = given->cluster,
+                                           .token_cache = given->token_cache,
                                            .threads = given->threads > 0 ? given->threads : 1,
                                            .memory_bytes = given->memory_bytes,
                                            .plan = given->plan };

@@ -7,6 +7,8 @@
 #include "api/spec/spec.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/file.h"
+#include "engine/data/token_cache.h"
 #include "engine/run/engine.h"
 #include "executor/worker/commands.h"
 #include "executor/worker/config.h"
@@ -21,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LINE_EVERY_MS = 1000 };
+enum { LINE_EVERY_MS = 1000, TOKEN_CACHE_MIB = 10240 };
 
 struct arguments {
     const char *checkpoints, *resume;
@@ -29,6 +31,8 @@ struct arguments {
     int threads;
     bool threads_by_work;
     bool plan, json;
+    const char *token_cache;
+    long long token_cache_mib;
     char ranks[40], from[48], to[48]; /* as changes of the spec */
 };
 
@@ -179,6 +183,12 @@ static void place_device(struct engine_config *c, int rank, char device[static 1
     c->device = device;
 }
 
+static void on_tokens(void *ctx, const char *kind, const char *message) {
+    (void)kind;
+    const struct job *job = ctx;
+    fprintf(stderr, "trainyard-train: rank %d: %s\n", job->rank, message);
+}
+
 static int run_rank(void *ctx, int rank, struct collective *collective) {
     struct job job = *(struct job *)ctx;
     job.rank = rank;
@@ -195,6 +205,12 @@ static int run_rank(void *ctx, int rank, struct collective *collective) {
     c->checkpoint.resume_directory = job.args->resume;
     c->threads = job.args->threads;
     c->threads_by_work = job.args->threads_by_work;
+    const struct token_cache tokens = { .folder = job.args->token_cache,
+                                        .max_bytes = job.args->token_cache_mib << 20,
+                                        .writes = true,
+                                        .notice = on_tokens,
+                                        .ctx = &job };
+    c->token_cache = tokens.folder ? &tokens : NULL;
     place_device(c, rank, device);
     if (!job.args->resume && spec_checkpoint_name(job.spec->train->init_from, &id, &id)) {
         status_ignore(err_set(&e, ST_INVALID_ARGUMENT,
@@ -250,6 +266,10 @@ static int train(const char *file, struct arguments *args) {
     args->threads_by_work = args->threads < 1;
     if (args->threads_by_work)
         args->threads = spec_threads(spec, ranks);
+    if (args->token_cache && dir_make(args->token_cache, 0777, &e) != ST_OK) {
+        fprintf(stderr, "trainyard-train: --token-cache: %s\n", e.msg);
+        return EXIT_USAGE;
+    }
     struct job job = { .args = args, .spec = spec };
     int code = EXIT_FAILED;
     if (local_run(ranks, run_rank, &job, &code, &e) != ST_OK) {
@@ -267,7 +287,9 @@ enum option_code {
     OPTION_THREADS,
     OPTION_PROFILE,
     OPTION_PLAN,
-    OPTION_JSON
+    OPTION_JSON,
+    OPTION_TOKEN_CACHE,
+    OPTION_TOKEN_CACHE_MIB
 };
 
 static const struct option OPTIONS[] = {
@@ -279,6 +301,8 @@ static const struct option OPTIONS[] = {
     { "profile", required_argument, NULL, OPTION_PROFILE },
     { "plan", no_argument, NULL, OPTION_PLAN },
     { "json", no_argument, NULL, OPTION_JSON },
+    { "token-cache", required_argument, NULL, OPTION_TOKEN_CACHE },
+    { "token-cache-mib", required_argument, NULL, OPTION_TOKEN_CACHE_MIB },
     { 0 },
 };
 
@@ -308,6 +332,8 @@ static bool take_option(struct arguments *a, int code) {
     case OPTION_RESUME: a->resume = optarg; return true;
     case OPTION_PLAN: a->plan = true; return true;
     case OPTION_JSON: a->json = true; return true;
+    case OPTION_TOKEN_CACHE: a->token_cache = optarg; return true;
+    case OPTION_TOKEN_CACHE_MIB: return command_number(optarg, 1, 1 << 30, &a->token_cache_mib);
     case OPTION_RANKS: return take_ranks(a, optarg);
     case OPTION_PROFILE: return take_profile(a, optarg);
     case OPTION_THREADS: a->threads = command_number(optarg, 1, 1024, &n) ? (int)n : 0; return a->threads > 0;
@@ -316,7 +342,7 @@ static bool take_option(struct arguments *a, int code) {
 }
 
 int train_command(int argc, char **argv) {
-    struct arguments args = { .threads = 0 };
+    struct arguments args = { .token_cache_mib = TOKEN_CACHE_MIB };
     for (int code; (code = getopt_long(argc, argv, "", OPTIONS, NULL)) != -1;)
         if (!take_option(&args, code))
             return code == '?' ? EXIT_USAGE : command_wrong_value(optarg);

@@ -41,6 +41,7 @@ static void policy_of_start(struct job_sandbox *s, const Trainyard__V1__WorkerSt
         sandbox_grant(&s->policy, start->checkpoint_local, SANDBOX_READ);
     if (*start->data_cache)
         sandbox_grant(&s->policy, start->data_cache, SANDBOX_READ);
+    sandbox_grant(&s->policy, start->token_cache, SANDBOX_OPEN);
     grant_mark(s, at->checkpoint_directory, 2);
     grant_mark(s, at->resume_directory, 3);
     grant_mark(s, at->init_directory, 3);
@@ -53,6 +54,7 @@ static void policy_of_check(struct job_sandbox *s, const Trainyard__V1__WorkerCh
     roots_list(s, &given);
     sandbox_grant(&s->policy, check->init_directory, SANDBOX_READ);
     sandbox_grant(&s->policy, check->fork_directory, SANDBOX_READ);
+    sandbox_grant(&s->policy, check->token_cache, SANDBOX_OPEN);
     grant_mark(s, check->checkpoint_directory, 0);
     grant_mark(s, check->init_directory, 3);
     grant_mark(s, check->fork_directory, 3);
@@ -70,6 +72,15 @@ static void policy_of_sample(struct job_sandbox *s, const Trainyard__V1__WorkerS
         grant_mark(s, sample->directory, 3);
 }
 
+static void policy_of_encode(struct job_sandbox *s, const Trainyard__V1__WorkerEncode *encode) {
+    const struct job_roots_given given = { encode->data_roots,         encode->n_data_roots, encode->checkpoint_roots,
+                                           encode->n_checkpoint_roots, encode->data_except,  encode->n_data_except };
+    job_sandbox_init(s, &given, encode->sandbox);
+    if (*encode->data_cache)
+        sandbox_grant(&s->policy, encode->data_cache, SANDBOX_READ);
+    sandbox_grant(&s->policy, encode->token_cache, SANDBOX_WRITE);
+}
+
 status_t worker_sandbox_enter(const Trainyard__V1__WorkerCommand *first, struct err *e) {
     CLEANUP(freep) struct job_sandbox *s = alloc_zeroed(1, sizeof *s);
     CLEANUP(sandbox_closep) struct sandbox *sandbox = NULL;
@@ -80,6 +91,8 @@ status_t worker_sandbox_enter(const Trainyard__V1__WorkerCommand *first, struct 
         policy_of_check(s, first->check);
     else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_SAMPLE && first->sample->sandbox)
         policy_of_sample(s, first->sample);
+    else if (first->command_case == TRAINYARD__V1__WORKER_COMMAND__COMMAND_ENCODE && first->encode->sandbox)
+        policy_of_encode(s, first->encode);
     else
         return ST_OK;
     TRY(sandbox_open(&s->policy, &sandbox, e));

@@ -33,7 +33,7 @@ enum { NEWEST_ABI = 7 };
 static void no_abi_has_no_rights(void **state) {
     (void)state;
     const struct landlock_rights none = landlock_rights_of(0);
-    assert_int_equal(none.handled | none.read | none.write | none.device | none.file | none.list, 0);
+    assert_int_equal(none.handled | none.read | none.write | none.device | none.file | none.list | none.open, 0);
     assert_int_equal(none.scope_signals | none.scope_abstract, 0);
 }
 
@@ -46,6 +46,7 @@ static void each_abi_has_the_rights_that_its_kernel_knows(void **state) {
         assert_int_equal(r.handled, handled[abi]);
         assert_int_equal(r.read, 0xd);
         assert_int_equal(r.list, 0x8);
+        assert_int_equal(r.open, 0x4);
         assert_int_equal((r.write | r.device | r.file) & ~r.handled, 0);
         assert_int_equal(r.scope_signals, abi >= 6 ? 2 : 0);
         assert_int_equal(r.scope_abstract, abi >= 6 ? 1 : 0);

@@ -19,8 +19,8 @@
 
 #include <cmocka.h>
 
-/* folder/checkpoints/{7,8}/attempt-1, folder/data, folder/agent */
-static char folder[PATH_MAX], root[PATH_MAX], own[PATH_MAX], data[PATH_MAX], agent[PATH_MAX];
+/* folder/checkpoints/{7,8}/attempt-1, folder/data, folder/agent, folder/agent/tokens */
+static char folder[PATH_MAX], root[PATH_MAX], own[PATH_MAX], data[PATH_MAX], agent[PATH_MAX], tokens[PATH_MAX];
 
 static char *path(const char *below) {
     static char all[8][PATH_MAX];
@@ -45,7 +45,8 @@ static int folders_make(void **state) {
                                        "checkpoints/8",
                                        "checkpoints/8/attempt-1",
                                        "data",
-                                       "agent" };
+                                       "agent",
+                                       "agent/tokens" };
     snprintf(folder, sizeof folder, "/var/tmp/trainyard-worker-XXXXXX");
     if (!mkdtemp(folder))
         return -1;
@@ -61,6 +62,8 @@ static int folders_make(void **state) {
     make_file("checkpoints/8/attempt-1/weights");
     make_file("data/text");
     make_file("agent/identity");
+    snprintf(tokens, sizeof tokens, "%s", path("agent/tokens"));
+    make_file("agent/tokens/0123");
     return 0;
 }
 
@@ -120,6 +123,7 @@ static int open_in_rank(int ranks, bool required, const char *file, int flags) {
     start.data_except = o.excepts;
     start.n_checkpoint_roots = start.n_data_roots = start.n_data_except = 1;
     start.sandbox = &o.sandbox;
+    start.token_cache = tokens;
     o.sandbox.required = required;
     first.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_START;
     first.start = &start;
@@ -171,6 +175,43 @@ static void a_check_writes_nothing(void **state) {
     assert_int_equal(open_after(&first, path("checkpoints/new"), O_WRONLY | O_CREAT), EACCES);
     assert_int_equal(open_after(&first, path("checkpoints/8/attempt-1/weights"), O_RDONLY), EACCES);
     assert_int_equal(open_after(&first, path("agent/identity"), O_RDONLY), EACCES);
+    check.token_cache = tokens;
+    assert_int_equal(open_after(&first, path("agent/tokens/0123"), O_RDONLY), 0);
+    assert_int_equal(open_after(&first, path("agent/tokens/new"), O_WRONLY | O_CREAT), EACCES);
+}
+
+/* Whoever knows the name of a file of tokens has read the text. */
+static void a_rank_opens_tokens_that_it_can_name_and_changes_none(void **state) {
+    (void)state;
+    need_landlock();
+    assert_int_equal(open_in_rank(1, false, path("agent/tokens/0123"), O_RDONLY), 0);
+    assert_int_equal(open_in_rank(1, false, tokens, O_RDONLY | O_DIRECTORY), EACCES);
+    assert_int_equal(open_in_rank(1, false, path("agent/tokens/0123"), O_RDWR), EACCES);
+    assert_int_equal(open_in_rank(1, false, path("agent/tokens/new"), O_WRONLY | O_CREAT), EACCES);
+    assert_int_equal(open_in_rank(1, false, path("agent/identity"), O_RDONLY), EACCES);
+}
+
+static void a_worker_that_encodes_reads_data_and_writes_tokens_alone(void **state) {
+    (void)state;
+    need_landlock();
+    struct order o;
+    order_init(&o);
+    Trainyard__V1__WorkerEncode encode = TRAINYARD__V1__WORKER_ENCODE__INIT;
+    Trainyard__V1__WorkerCommand first = TRAINYARD__V1__WORKER_COMMAND__INIT;
+    encode.token_cache = tokens;
+    encode.checkpoint_roots = o.roots;
+    encode.data_roots = o.data;
+    encode.data_except = o.excepts;
+    encode.n_checkpoint_roots = encode.n_data_roots = encode.n_data_except = 1;
+    encode.sandbox = &o.sandbox;
+    first.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_ENCODE;
+    first.encode = &encode;
+    assert_int_equal(open_after(&first, path("data/text"), O_RDONLY), 0);
+    assert_int_equal(open_after(&first, path("data/text"), O_WRONLY), EACCES);
+    assert_int_equal(open_after(&first, path("agent/tokens/4567"), O_RDWR | O_CREAT), 0);
+    assert_int_equal(open_after(&first, tokens, O_RDONLY | O_DIRECTORY), 0);
+    assert_int_equal(open_after(&first, path("agent/identity"), O_RDONLY), EACCES);
+    assert_int_equal(open_after(&first, path("checkpoints/7/attempt-1/step-5/weights"), O_RDONLY), EACCES);
 }
 
 static void a_sample_reads_its_own_checkpoint(void **state) {
@@ -207,6 +248,8 @@ int main(void) {
         cmocka_unit_test(a_rank_reads_neither_other_checkpoints_nor_the_agents_files),
         cmocka_unit_test(ranks_that_share_a_host_have_landlock_only_if_it_is_required),
         cmocka_unit_test(a_check_writes_nothing),
+        cmocka_unit_test(a_rank_opens_tokens_that_it_can_name_and_changes_none),
+        cmocka_unit_test(a_worker_that_encodes_reads_data_and_writes_tokens_alone),
         cmocka_unit_test(a_sample_reads_its_own_checkpoint),
         cmocka_unit_test(a_command_without_an_order_forbids_nothing),
     };
