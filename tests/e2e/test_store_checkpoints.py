@@ -6,14 +6,15 @@ import pathlib
 import pwd
 import shutil
 import signal
+import subprocess
 import tempfile
 import threading
 
 import pytest
 
-from object_store import Store, is_put, s3_put, seaweedfs, status, weed_program
-from service_fixture import SANITIZED, wait_until
-from store_hosts import service_of_hosts, stored
+from object_store import Store, is_get, is_put, lies, s3_put, seaweedfs, silent, slow_put, status, torn_put, weed_program
+from service_fixture import BIN, PATIENCE, SANITIZED, wait_until
+from store_hosts import children, service_of_hosts, stored
 
 pytestmark = pytest.mark.sanitized
 CHECKPOINTS = "/bucket/checkpoints/"
@@ -92,7 +93,10 @@ def test_a_job_continues_on_a_host_that_shares_no_folder_with_the_first(store, t
 
 
 def test_two_hosts_with_a_store_that_fails_give_the_same_bits(store, tiny, bits, tmp_path):
-    """A gang of two hosts; refused, late and wrong answers; a rank killed behind a checkpoint."""
+    """A gang of two hosts; refused, late and wrong answers, torn bodies and answers about other bytes, at 1 MB/s; a rank
+    killed behind a checkpoint."""
+    store.body_faults += [torn_put(100), torn_put(5000), torn_put(0), slow_put(1 << 20)]
+    store.fail(lies(store, keep=20))
     with service_of_hosts(tmp_path, 2) as (service, hosts):
         for fault in (status(503, where=is_put, Retry_After="1"), status(500, where=is_put),
                       status(400, b"<Error><Code>BadDigest</Code></Error>", where=is_put)):
@@ -107,6 +111,7 @@ def test_two_hosts_with_a_store_that_fails_give_the_same_bits(store, tiny, bits,
         assert ended["weights_sha256"] == bits and ended["attempt"] == 2
         assert len({p["executor"] for p in ended["attempts"][1]["placements"]}) == 2
         last = steps_of(store)[40]
+        assert len(store.body_faults) == 1 and store.faults == [gate], "each fault was met"
         assert last == {"rank-0.safetensors", "rank-0.json", "rank-1.safetensors", "rank-1.json", "manifest.json"}
 
 
@@ -191,6 +196,41 @@ def test_a_checkpoint_in_a_store_is_sampled_exported_and_verified_by_hosts_that_
         assert service.json("checkpoints", job)["checkpoints"][0]["state"] == "COMMITTED", "a refused key says nothing about it"
         wait_until(lambda: not list((hosts[0].directory / "cache" / "checkpoints").rglob("sample-*")) and
                    not list((hosts[1].directory / "cache" / "checkpoints").rglob("sample-*")), 30, "the copies of samples are removed")
+
+
+def test_a_sample_whose_client_or_copier_is_gone_leaves_nothing(store, tiny, tmp_path):
+    """While the store sends nothing: the client is killed; then trainyard-data."""
+    with service_of_hosts(tmp_path, 1) as (service, hosts):
+        job = service.submit(stored(tiny(steps=10), store.url))
+        service.wait_end(job)
+        shutil.rmtree(hosts[0].directory / "cache" / "objects")
+        (hosts[0].directory / "cache" / "objects").mkdir()
+        release = threading.Event()
+        reads = silent(release, where=lambda method, path, asked: is_get(method, path, asked) and "/step-" in path, keep=True)
+        store.faults.append(reads)
+
+        def copier():
+            return next(iter(children(hosts[0].process.pid, "trainyard-data")), None)
+
+        def nothing():
+            return not copier() and not list((hosts[0].directory / "cache" / "checkpoints").rglob("sample-*"))
+        for killed in ("client", "copier"):
+            wait_until(nothing, 60, "no earlier sample")
+            client = subprocess.Popen([BIN / "trainyard", "sample", job], env=service.environment(), stdout=subprocess.PIPE,
+                                      stderr=subprocess.PIPE, text=True)
+            pid = wait_until(copier, 60, "trainyard-data copies the checkpoint")
+            if killed == "client":
+                client.kill()
+            else:
+                os.kill(pid, signal.SIGKILL)
+            said = client.communicate(timeout=60 * PATIENCE)[1]
+            assert client.returncode != 0
+            if killed == "copier":
+                assert "the checkpoint cannot be copied from its store: trainyard-data killed by signal 9" in said, said
+            wait_until(nothing, 60, "the process and the folder of the sample are gone")
+        release.set()
+        store.faults.clear()
+        service.cli("sample", job, *SAMPLE)
 
 
 def test_initial_weights_come_from_a_store(store, shared_service, tiny, tmp_path):
