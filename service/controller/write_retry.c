@@ -3,6 +3,10 @@
 
 #define WRITE_FIRST_PAUSE_MS 50
 #define WRITE_MAX_PAUSE_MS   1000
+/* A write that waits is logged at the first try, at this one, and each time that their number has doubled since. */
+#define WRITE_LOG_TRIES 32
+
+static bool is_logged(int tries) { return tries == 1 || (tries >= WRITE_LOG_TRIES && (tries & (tries - 1)) == 0); }
 
 enum write_result write_retry(struct controller *c, status_t st, const struct err *e, int *tries) {
     if (st == ST_OK)
@@ -18,8 +22,8 @@ enum write_result write_retry(struct controller *c, status_t st, const struct er
             return WRITE_REFUSED;
     } else if (!unreachable) {
         return WRITE_REFUSED;
-    } else if (*tries == 1) {
-        log_event(LOG_WARN, "database_write_waits", "reason", LOG_STR(e->msg), NULL);
+    } else if (is_logged(*tries)) {
+        log_event(LOG_WARN, "database_write_waits", "reason", LOG_STR(e->msg), "tries", LOG_INT(*tries), NULL);
     }
     if (leadership_over(c))
         return WRITE_REFUSED;

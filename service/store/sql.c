@@ -39,10 +39,14 @@ static status_t status_of_sqlstate(const char *state) {
         { "57014", ST_DEADLINE_EXCEEDED },                              /* statement timeout */
         { "57P", ST_UNAVAILABLE },                                      /* shutting down, starting up, terminated */
         { "08", ST_UNAVAILABLE },          { "25006", ST_UNAVAILABLE }, /* read only: a standby */
-        { "25P03", ST_UNAVAILABLE },                                    /* idle in transaction too long */
-        { "53300", ST_UNAVAILABLE },                                    /* too many connections */
-        { "53", ST_RESOURCE_EXHAUSTED },   { "23505", ST_ALREADY_EXISTS },
-        { "23", ST_FAILED_PRECONDITION },  { "22", ST_INVALID_ARGUMENT },
+        { "25", ST_UNAVAILABLE },    /* the session's transaction is not in the expected state: idle for too long */
+        { "53300", ST_UNAVAILABLE }, /* too many connections */
+        { "53", ST_RESOURCE_EXHAUSTED },   { "58", ST_UNAVAILABLE }, /* an error of the server's system, such as I/O */
+        { "XX", ST_UNAVAILABLE },    /* an internal error of the server, or damaged data */
+        { "42501", ST_UNAVAILABLE }, /* a privilege is missing, until somebody grants it again */
+        { "26000", ST_UNAVAILABLE }, /* a prepared statement that the session has lost */
+        { "42P05", ST_UNAVAILABLE }, /* one that it has already: both if a pooler exchanges sessions */
+        { "23505", ST_ALREADY_EXISTS },    { "23", ST_FAILED_PRECONDITION }, { "22", ST_INVALID_ARGUMENT },
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (strncmp(state, table[i].prefix, strlen(table[i].prefix)) == 0)
@@ -58,13 +62,22 @@ static status_t fail_connection(struct connection *c, const char *what, struct e
     return err_set(e, ST_UNAVAILABLE, "PostgreSQL: %s: %.*s", what, first_line(text), text);
 }
 
+/* A migration has changed the columns that a prepared statement returns. The SQLSTATE is that of any feature that the
+ * server lacks; its function tells them apart. */
+static bool is_stale_plan(const PGresult *r, const char *state) {
+    const char *function = PQresultErrorField(r, PG_DIAG_SOURCE_FUNCTION);
+    return strcmp(state, "0A000") == 0 && function && strcmp(function, "RevalidateCachedQuery") == 0;
+}
+
 static status_t fail_result(struct connection *c, const char *what, const PGresult *r, struct err *e) {
     const char *state = r ? PQresultErrorField(r, PG_DIAG_SQLSTATE) : NULL;
     if (!state)
         return fail_connection(c, what, e);
     const char *text = PQresultErrorField(r, PG_DIAG_MESSAGE_PRIMARY);
     text = text ? text : "";
-    return err_set(e, status_of_sqlstate(state), "PostgreSQL: %s: %.*s (%s)", what, first_line(text), text, state);
+    const status_t st = is_stale_plan(r, state) ? ST_UNAVAILABLE : status_of_sqlstate(state);
+    c->suspect |= st == ST_UNAVAILABLE;
+    return err_set(e, st, "PostgreSQL: %s: %.*s (%s)", what, first_line(text), text, state);
 }
 
 bool connection_broken(const struct connection *c) { return PQstatus(c->pg) != CONNECTION_OK; }

@@ -38,6 +38,7 @@ struct connection {
     const struct sql *prepared[SQL_MAX_PREPARED]; /* a hash table of addresses, with open addressing */
     int n_prepared;
     bool in_pipeline;
+    bool suspect;            /* the server failed, or has forgotten a prepared statement: not for use by another call */
     struct histogram *times; /* of statements; NULL: not counted */
 };
 
