@@ -1,7 +1,7 @@
 /* Connections and transactions.
  *
- * At most max_connections are open. acquire takes an idle one or opens one; if all are busy it waits for a release. A
- * failed connect makes all callers wait for a pause that doubles from POOL_MIN_BACKOFF_MS to POOL_MAX_BACKOFF_MS.
+ * At most max_connections are open. acquire takes an idle one or opens one; if all are busy it waits for a release. The
+ * other threads leave one to the thread that has called store_reserve. A failed connect makes all callers wait for a pause that doubles from POOL_MIN_BACKOFF_MS to POOL_MAX_BACKOFF_MS.
  *
  * transaction_begin and transaction_end form a loop around the caller's body. begin acquires a connection and, for a
  * write, runs BEGIN and locks the leader's row FOR SHARE, which fails if another election has replaced the epoch. end
@@ -56,26 +56,43 @@ struct store *store_new(const struct store_options *options) {
 
 /* ---- connections ---- */
 
+static bool is_owner(const struct store *s) { return s->has_owner && pthread_equal(s->owner, pthread_self()); }
+
+/* How many connections the threads may use that have no reserved one. */
+static int shared(const struct store *s) { return s->max_connections - (s->has_owner ? 1 : 0); }
+
+/* Whether the calling thread may use one more connection, an idle one or a new one. */
+static bool may_use(const struct store *s) { return is_owner(s) || s->n_open - s->n_idle - s->owner_busy < shared(s); }
+
+void store_reserve(struct store *s) {
+    pthread_mutex_lock(&s->lock);
+    s->has_owner = true;
+    s->owner = pthread_self();
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Waits for an idle connection, or until the caller may open one: then *ret is NULL, and n_open counts it already. The
  * caller has locked s->lock. */
 static status_t wait_for_place(struct store *s, deadline_ms_t deadline, struct connection **ret, struct err *e) {
     for (;;) {
-        if (s->n_idle > 0) {
+        const bool may = may_use(s);
+        if (may && s->n_idle > 0) {
             *ret = s->idle[--s->n_idle];
+            s->owner_busy += is_owner(s);
             return ST_OK;
         }
         int64_t now = clock_mono_ms();
-        bool may_open = s->n_open < s->max_connections;
+        bool may_open = may && s->n_open < s->max_connections;
         if (may_open && now >= s->next_connect_ms) {
             s->n_open++;
+            s->owner_busy += is_owner(s);
             *ret = NULL;
             return ST_OK;
         }
         deadline_ms_t until = may_open && s->next_connect_ms < deadline ? s->next_connect_ms : deadline;
         if (now >= deadline)
             return may_open ? err_set(e, ST_UNAVAILABLE, "%s", s->connect_error.msg)
-                            : err_set(e, ST_RESOURCE_EXHAUSTED, "all %d connections to PostgreSQL are busy",
-                                      s->max_connections);
+                            : err_set(e, ST_RESOURCE_EXHAUSTED, "all %d connections to PostgreSQL are busy", shared(s));
         struct timespec at = deadline_timespec(until);
         pthread_cond_clockwait(&s->released, &s->lock, CLOCK_MONOTONIC, &at);
     }
@@ -95,6 +112,7 @@ static void note_connect(struct store *s, const struct err *why) {
         s->next_connect_ms = clock_mono_ms() + s->backoff_ms;
         s->connect_error = *why;
         s->n_open--;
+        s->owner_busy -= is_owner(s);
     }
     pthread_cond_broadcast(&s->released);
     pthread_mutex_unlock(&s->lock);
@@ -118,9 +136,10 @@ static status_t acquire(struct store *s, deadline_ms_t deadline, struct connecti
     return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }
 
-/* A connection with any failure other than a refused statement is not used again. */
+/* A connection with any failure other than a refused statement is not used again. The waiting threads may have
+ * different claims: all of them check. */
 static void release(struct store *s, struct connection *c) {
-    bool broken = connection_broken(c) || PQtransactionStatus(c->pg) != PQTRANS_IDLE || c->in_pipeline ||
+    bool broken = connection_broken(c) || c->suspect || PQtransactionStatus(c->pg) != PQTRANS_IDLE || c->in_pipeline ||
                   c->timeout_ms != STORE_STATEMENT_TIMEOUT_MS;
     if (broken)
         connection_close(c);
@@ -129,7 +148,11 @@ static void release(struct store *s, struct connection *c) {
         s->n_open--;
     else
         s->idle[s->n_idle++] = c;
-    pthread_cond_signal(&s->released);
+    s->owner_busy -= is_owner(s);
+    if (s->has_owner)
+        pthread_cond_broadcast(&s->released);
+    else
+        pthread_cond_signal(&s->released);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -30,6 +30,9 @@ struct store {
     pthread_cond_t released;
     struct connection **idle; /* [max_connections] */
     int n_idle, n_open;
+    bool has_owner;           /* store_reserve was called */
+    pthread_t owner;          /* by this thread, for which one connection is kept */
+    int owner_busy;           /* connections that the owner uses */
     int backoff_ms;           /* 0: the last connect succeeded */
     int64_t next_connect_ms;  /* the earliest time of the next connect */
     struct err connect_error; /* why the last connect failed */

@@ -12,7 +12,9 @@
  * or one transaction.
  *
  * Statuses that every function may return:
- *   UNAVAILABLE          PostgreSQL cannot be reached, or the connection was lost. Call again with the same arguments:
+ *   UNAVAILABLE          PostgreSQL cannot be reached, the connection was lost, or the server itself failed (an I/O
+ *                        error, an internal error, a missing privilege, a schema that changed under the connection).
+ *                        Call again with the same arguments:
  *                        every mutation is safe to repeat, because a request id, a sequence number or a guard shows
  *                        whether a COMMIT without an answer took effect.
  *   FAILED_PRECONDITION  a guard failed: the job is in another state, or the attempt or the epoch is over (another
@@ -20,7 +22,8 @@
  *   ABORTED              a race (serialisation failure or deadlock) was lost more often than the store retries it
  *   DEADLINE_EXCEEDED    a statement took longer than STORE_STATEMENT_TIMEOUT_MS
  *   RESOURCE_EXHAUSTED   no connection became free in time
- *   NOT_FOUND, INVALID_ARGUMENT, INTERNAL as usual
+ *   NOT_FOUND, INVALID_ARGUMENT as usual
+ *   INTERNAL             PostgreSQL refused the statement for what it is: an error of this program or of the schema
  *
  * Threads: every function may be called from any thread and blocks; struct store_memory, store_leader and store_report
  * objects belong to one thread at a time. Times are microseconds since 1970 UTC; 0 means none. */
@@ -51,6 +54,11 @@ struct store_options {
 MUST_CHECK status_t store_open(const struct store_options *options, struct store **ret, struct err *e);
 struct store *store_close(struct store *s); /* all calls must have returned */
 CLEANUP_DEFINE(struct store *, store_close)
+
+/* Keeps one connection for the calling thread from now on, whose calls then never wait for those of other threads: the
+ * calls of the others use at most one less than `connections`, and return RESOURCE_EXHAUSTED if none of those becomes
+ * free in time. One thread may have it, with one call at a time; a later thread takes its place. */
+void store_reserve(struct store *s);
 
 /* For /metrics. Counters grow from 0 at store_open. */
 struct store_stats {
