@@ -79,6 +79,7 @@ static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path
         c->service = route->service;
         c->unary = route->method->unary;
         c->work.pool = s->pool;
+        c->work.limited = s->config.access && route->rule == s->config.access->rule_reads;
     }
     grpc_op op = { .op = GRPC_OP_RECV_CLOSE_ON_SERVER, .data.recv_close_on_server.cancelled = &c->cancelled };
     rpc_ref(c);

@@ -40,6 +40,7 @@ struct rpc_peer {
 struct rpc_access {
     unsigned rule_option; /* the extension's number; the rules are above 0 */
     int rule_reflection;  /* the rule of server reflection, whose protos have no such option */
+    int rule_reads;       /* the rule of methods that only read; 0: none (rpc_server_config.readers) */
     bool plain_too;       /* plain TCP is checked as well */
     /* Checks whether the owner of the token with this SHA-256 (NULL: no token was sent) may call a method of this rule.
      * UNAUTHENTICATED or PERMISSION_DENIED if not, with a sentence. ret_caller gets the caller's name, for people, also

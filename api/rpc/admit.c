@@ -93,7 +93,7 @@ void admit_begin(struct rpc_server *s, struct rpc_call *c) {
     c->running++;
     pthread_mutex_unlock(&c->lock);
     c->work.job.run = admit_run;
-    pool_post(c->work.pool, &c->work.job); /* at most `calls` such jobs exist */
+    pool_post(c->work.pool, &c->work.job, false); /* at most `calls` such jobs exist */
 }
 
 const char *rpc_caller(const struct rpc_call *c) { return c->caller; }

@@ -53,6 +53,7 @@ struct receiver {
 
 struct worker {
     struct pool *pool; /* NULL on a client */
+    bool limited;      /* its jobs in the pool */
     struct pool_job job;
     bool queued, running, again;
 };

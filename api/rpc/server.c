@@ -63,6 +63,7 @@ status_t rpc_server_open(const struct rpc_server_config *config, struct rpc_serv
     struct rpc_server *fresh = alloc_zeroed(1, sizeof *fresh);
     fresh->config = *config;
     fresh->config.workers = config->workers ? config->workers : 8;
+    fresh->config.readers = config->readers ? config->readers : fresh->config.workers;
     fresh->config.queue = config->queue ? config->queue : 256;
     fresh->config.calls = config->calls ? config->calls : 16384;
     fresh->config.streams = config->streams ? config->streams : 256;
@@ -78,7 +79,7 @@ status_t rpc_server_open(const struct rpc_server_config *config, struct rpc_serv
     grpc_server_register_completion_queue(fresh->core, fresh->loop.queue, NULL);
     CLEANUP(rpc_server_closep) struct rpc_server *s = fresh;
     TRY(descriptors_open(config->descriptors, config->descriptors_len, &s->descriptors, e));
-    TRY(pool_open(s->config.workers, s->config.queue, &s->pool, e));
+    TRY(pool_open(s->config.workers, s->config.queue, s->config.readers, &s->pool, e));
     TRY(health_open(s, &s->health, e));
     TRY(reflection_add(s, e));
     *ret = take_ptr(&s);

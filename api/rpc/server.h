@@ -61,6 +61,8 @@ struct rpc_ended_call {
 
 struct rpc_server_config {
     int workers; /* threads for unary handlers and `work`; 0 is 8 */
+    int readers; /* workers that methods of access->rule_reads may use at once, so that slow reads delay no other call;
+                    0 is all */
     int queue;   /* unary calls that may wait for a worker; 0 is 256 */
     int calls;   /* calls alive at once, streams included, over all connections; 0 is 16384 */
     int streams; /* calls alive at once on one connection; 0 is 256. Further calls wait in the client */

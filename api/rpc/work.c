@@ -33,7 +33,7 @@ void work_offer_unary(struct rpc_call *c) {
     c->running++;
     pthread_mutex_unlock(&c->lock);
     c->work.job.run = unary_run;
-    if (pool_offer(c->work.pool, &c->work.job))
+    if (pool_offer(c->work.pool, &c->work.job, c->work.limited))
         return;
     rpc_finish(c, ST_RESOURCE_EXHAUSTED, "the server is busy: too many calls wait already");
     pthread_mutex_lock(&c->lock);
@@ -58,7 +58,8 @@ static void work_run(struct pool_job *job) {
     if (c->work.again && !atomic_load(&c->over)) {
         c->work.again = false;
         c->work.queued = true;
-        pool_post(c->work.pool, &c->work.job); /* at the end of the queue, so that other jobs run first */
+        pool_post(c->work.pool, &c->work.job,
+                  c->work.limited); /* at the end of the queue, so that other jobs run first */
         pthread_mutex_unlock(&c->lock);
         return;
     }
@@ -75,7 +76,7 @@ void rpc_wake(struct rpc_call *c) {
             rpc_ref(c);
             c->running++;
             c->work.job.run = work_run;
-            pool_post(c->work.pool, &c->work.job);
+            pool_post(c->work.pool, &c->work.job, c->work.limited);
         }
     }
     pthread_mutex_unlock(&c->lock);

@@ -27,7 +27,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_CONNECTIONS 16
+/* One for each thread that may use the store at once: 16 workers of RPCs, the loop, INGEST_THREADS writers, five
+ * background tasks, the notifier's, and the pages of service/http. */
+#define DEFAULT_CONNECTIONS 32
 #define CANCEL_TRIAL_MS     5000
 /* Puts an item that must not be refused. The number of such items is bounded. A closed inbox needs none. */
 static void notify_loop(struct controller *c, const struct inbox_item *item) {

@@ -43,7 +43,8 @@ struct controller_options {
      * paths; at most CONTROLLER_MAX_ROOTS - 1 count. */
     const char *const *checkpoint_roots;
     size_t n_checkpoint_roots;
-    int connections;                     /* to PostgreSQL; 0 = 16 */
+    int connections;                     /* to PostgreSQL; 0 = 32 */
+    int max_jobs;                        /* that have not ended: no more are created; 0 = CONTROLLER_MAX_JOBS */
     struct planner_data plan_data;       /* the data that a plan may read */
     int keep_ended_days;                 /* jobs that ended more days ago are deleted; 0 = all are kept */
     int forget_lost_days;                /* executors that were lost more days ago are forgotten; 0 = all are kept */

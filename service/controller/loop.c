@@ -252,6 +252,7 @@ static void lead(struct controller *c) {
 
 void *controller_loop(void *arg) {
     struct controller *c = arg;
+    store_reserve(c->store); /* slow reads of clients must not delay a move */
     if (leadership_take(c))
         lead(c);
     inbox_close(c->inbox, "this controller no longer leads");

@@ -40,7 +40,13 @@
 
 /* Handlers block on the database, so there are more of them than cores. */
 #define RPC_WORKERS 16
+/* Reads of viewers use at most these. The others are there for calls that change something. */
+#define RPC_READERS 12
 _Static_assert(2 * SPEC_CHECK_MAX_CALLERS <= RPC_WORKERS, "checks of specs leave half of the workers free");
+/* Two streams of each of 10,000 executors, those of watchers, and as many again while all of them dial anew. */
+#define RPC_CALLS 65536
+/* A connection of each executor and client, and what the controller opens itself. */
+#define OPEN_FILES 65536
 /* How often the main thread polls leadership. */
 #define POLL_MS 200
 /* Time for replies to reach their clients; the control streams of agents are closed before. */
@@ -109,6 +115,8 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     if (opened != ST_OK)
         return err_prefix(e, opened, "--access-log: ");
     struct rpc_server_config config = { .workers = RPC_WORKERS,
+                                        .readers = RPC_READERS,
+                                        .calls = RPC_CALLS,
                                         .ended = *log ? access_log_add : NULL,
                                         .ended_ctx = *log,
                                         .access = access_rules(access),

@@ -276,9 +276,12 @@ void access_unwatch(struct access *a) {
 struct access *access_new(struct store *store, bool plain_too) {
     struct access *a = alloc_zeroed(1, sizeof *a);
     a->store = store;
-    a->rules = (struct rpc_access){
-        .rule_option = OPTION_ALLOW, .rule_reflection = ROLE(VIEWER), .plain_too = plain_too, .check = check, .ctx = a
-    };
+    a->rules = (struct rpc_access){ .rule_option = OPTION_ALLOW,
+                                    .rule_reflection = ROLE(VIEWER),
+                                    .rule_reads = ROLE(VIEWER),
+                                    .plain_too = plain_too,
+                                    .check = check,
+                                    .ctx = a };
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->refreshing, NULL);
     pthread_mutex_init(&a->stop_lock, NULL);

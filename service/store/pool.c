@@ -1,7 +1,8 @@
 /* Connections and transactions.
  *
  * At most max_connections are open. acquire takes an idle one or opens one; if all are busy it waits for a release. The
- * other threads leave one to the thread that has called store_reserve. A failed connect makes all callers wait for a pause that doubles from POOL_MIN_BACKOFF_MS to POOL_MAX_BACKOFF_MS.
+ * other threads leave one to the thread that has called store_reserve. A failed connect makes all callers wait for a
+ * pause that doubles from POOL_MIN_BACKOFF_MS to POOL_MAX_BACKOFF_MS.
  *
  * transaction_begin and transaction_end form a loop around the caller's body. begin acquires a connection and, for a
  * write, runs BEGIN and locks the leader's row FOR SHARE, which fails if another election has replaced the epoch. end
