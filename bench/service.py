@@ -1,5 +1,5 @@
-"""The service's own figures: submit to first step, durable CreateJob beside pgbench on the same inserts, a thousand attached
-executors, and an agent's memory."""
+"""The service's own figures: submit to first step, durable CreateJob beside pgbench on the same inserts, one and ten thousand
+attached executors with both streams, and an agent's memory."""
 
 import glob
 import os
@@ -100,7 +100,8 @@ def on_a_service(measure):
 
 def main():
     rows = on_a_service(lambda service, path: latency(service, path) + agent(service))
-    rows += on_a_service(lambda service, path: attached(service))
+    for n in 1000, 10000:
+        rows += on_a_service(lambda service, path: attached(service, n))
     rows += on_a_service(lambda service, path: [create(service, path)])
     report("service", rows)
 

@@ -38,7 +38,10 @@ struct request_id actions_request_id(struct controller *c, const struct loop_req
 void rank_starts_add(struct controller *c, const struct store_rank_start *start) {
     if (c->starts.n == STORE_MAX_RANK_STARTS)
         rank_starts_write(c);
-    c->starts.items[c->starts.n++] = *start;
+    char *executor = c->starts.executors[c->starts.n];
+    snprintf(executor, sizeof c->starts.executors[0], "%s", start->executor);
+    c->starts.items[c->starts.n] = *start;
+    c->starts.items[c->starts.n++].executor = executor;
 }
 
 void rank_starts_write(struct controller *c) {
@@ -338,10 +341,13 @@ static void act(struct controller *c, const struct scheduler_action *a, struct l
 }
 
 static void step_and_act(struct controller *c, const struct scheduler_event *ev, struct loop_request *request) {
-    scheduler_step(c->scheduler, ev, clock_mono_ms(), &c->actions);
+    struct scheduler_event event = *ev;
+    event.more = c->more && ev->kind != EV_PLACE;
+    scheduler_step(c->scheduler, &event, clock_mono_ms(), &c->actions);
     for (size_t i = 0; i < c->actions.n && !leadership_over(c); i++) {
         act(c, &c->actions.items[i], request);
         atomic_fetch_add(&c->actions_done, 1);
+        atomic_fetch_add(&c->beats, 1);
     }
     scheduler_actions_clear(&c->actions);
     atomic_fetch_add(&c->events, 1);

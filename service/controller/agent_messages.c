@@ -40,19 +40,33 @@ static void handle_ends(struct controller *c, const char *executor, enum schedul
     /* The audit trail is written first, because closing the attempt may end the job. */
     struct err e = { "" };
     if (n > 0)
-        (void)WRITE_REPEATED(c, store_rank_ended(c->store, c->own_epoch, job, attempt, rows, n, &e), &e);
+        (void)WRITE_REPEATED(c, store_rank_ended(c->store, c->own_epoch, executor, job, attempt, rows, n, &e), &e);
     job_watchers_notify(c->job_watchers, job);
     actions_run(
         c, &(struct scheduler_event){
                .kind = kind, .executor = executor, .job = job, .attempt = attempt, .ends = ends, .n_ends = (int)n });
 }
 
+/* An agent may only report about ranks that the scheduler has placed on its executor. Another one is mixed up, or its
+ * token was stolen; or the database was restored, and the attempt is not the one that the agent means. A late message
+ * about an earlier attempt is usual. */
+static bool is_own_rank(struct controller *c, const char *executor, int64_t job, int attempt, int rank) {
+    bool current = false;
+    if (scheduler_has_rank(c->scheduler, executor, job, attempt, rank, &current))
+        return true;
+    if (current)
+        log_event(LOG_WARN, "report_refused", "executor", LOG_STR(executor), "job", LOG_INT(job), "attempt",
+                  LOG_INT(attempt), "rank", LOG_INT(rank), "reason", LOG_STR("the rank is placed on another executor"),
+                  NULL);
+    return false;
+}
+
 static void handle_rank(struct controller *c, enum scheduler_event_kind kind, int64_t job, int attempt, int rank) {
     actions_run(c, &(struct scheduler_event){ .kind = kind, .job = job, .attempt = attempt, .rank = rank });
 }
 
-static void handle_silent(struct controller *c, const Trainyard__V1__RankSilent *r) {
-    if (r->silence)
+static void handle_silent(struct controller *c, const char *executor, const Trainyard__V1__RankSilent *r) {
+    if (r->silence && is_own_rank(c, executor, r->job, r->attempt, r->rank))
         actions_run(c, &(struct scheduler_event){ .kind = EV_RANK_SILENT,
                                                   .job = r->job,
                                                   .attempt = r->attempt,
@@ -64,8 +78,8 @@ static void handle_silent(struct controller *c, const Trainyard__V1__RankSilent 
 
 /* Passes the stop step that rank 0 has chosen on to every agent of the attempt. An agent that is not attached gets it
  * when it attaches, behind the stop order. */
-static void handle_stop_step(struct controller *c, const Trainyard__V1__RankStopStep *chosen) {
-    if (!chosen->stop_step)
+static void handle_stop_step(struct controller *c, const char *executor, const Trainyard__V1__RankStopStep *chosen) {
+    if (!chosen->stop_step || !is_own_rank(c, executor, chosen->job, chosen->attempt, 0))
         return;
     const struct start_order *order = start_orders_set_stop_step(&c->start_orders, chosen->job, chosen->attempt,
                                                                  chosen->stop_step->step);
@@ -85,33 +99,43 @@ void handle_agent_message(struct controller *c, const struct inbox_item *item) {
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: attach_handle_hello(c, item); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED: {
         const Trainyard__V1__RankStarted *r = m->rank_started;
+        if (!is_own_rank(c, executor, r->job, r->attempt, r->rank))
+            break;
         rank_starts_add(c, &(struct store_rank_start){ .job = r->job,
                                                        .attempt = r->attempt,
                                                        .rank = r->rank,
                                                        .pid = r->pid,
                                                        .pid_start_time = r->pid_start_time,
-                                                       .threads = threads_of(r->threads) });
+                                                       .threads = threads_of(r->threads),
+                                                       .executor = executor });
         handle_rank(c, EV_RANK_STARTED, r->job, r->attempt, r->rank);
         break;
     }
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_THREADS: {
         const Trainyard__V1__RankThreads *r = m->rank_threads;
-        if (threads_of(r->threads) > 0)
-            rank_starts_add(c, &(struct store_rank_start){
-                                   .job = r->job, .attempt = r->attempt, .rank = r->rank, .threads = r->threads });
+        if (threads_of(r->threads) > 0 && is_own_rank(c, executor, r->job, r->attempt, r->rank))
+            rank_starts_add(c, &(struct store_rank_start){ .job = r->job,
+                                                           .attempt = r->attempt,
+                                                           .rank = r->rank,
+                                                           .threads = r->threads,
+                                                           .executor = executor });
         break;
     }
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_OFFER: {
         const Trainyard__V1__RankOffer *r = m->rank_offer;
-        if (rendezvous_offer(c->rendezvous, r->job, r->attempt, r->rank, r->address.data, r->address.len))
+        if (is_own_rank(c, executor, r->job, r->attempt, r->rank) &&
+            rendezvous_offer(c->rendezvous, r->job, r->attempt, r->rank, r->address.data, r->address.len))
             handle_rank(c, EV_RANK_OFFERED, r->job, r->attempt, r->rank);
         break;
     }
-    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_READY:
-        handle_rank(c, EV_RANK_JOINED, m->rank_ready->job, m->rank_ready->attempt, m->rank_ready->rank);
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_READY: {
+        const Trainyard__V1__RankReady *r = m->rank_ready;
+        if (is_own_rank(c, executor, r->job, r->attempt, r->rank))
+            handle_rank(c, EV_RANK_JOINED, r->job, r->attempt, r->rank);
         break;
-    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_SILENT: handle_silent(c, m->rank_silent); break;
-    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_STOP_STEP: handle_stop_step(c, m->stop_step); break;
+    }
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_SILENT: handle_silent(c, executor, m->rank_silent); break;
+    case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_STOP_STEP: handle_stop_step(c, executor, m->stop_step); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED:
         if (m->rank_ended->end)
             handle_ends(c, executor, EV_RANK_ENDED, m->rank_ended->job, m->rank_ended->attempt, &m->rank_ended->end, 1);

@@ -67,9 +67,10 @@ void attach_write_rows(struct controller *c, struct inbox_item *const *items, si
 }
 
 /* Collects the addresses of the running ranks again, for a gang whose addresses are not sent yet. */
-static void offer_again(struct controller *c, const Trainyard__V1__AttemptStatus *a) {
+static void offer_again(struct controller *c, const char *executor, const Trainyard__V1__AttemptStatus *a) {
     for (size_t r = 0; r < a->n_ranks; r++)
-        if (a->ranks[r]->address.len > 0)
+        if (a->ranks[r]->address.len > 0 &&
+            scheduler_has_rank(c->scheduler, executor, a->job, a->attempt, a->ranks[r]->rank, NULL))
             rendezvous_offer(c->rendezvous, a->job, a->attempt, a->ranks[r]->rank, a->ranks[r]->address.data,
                              a->ranks[r]->address.len);
 }
@@ -117,7 +118,7 @@ void attach_handle_hello(struct controller *c, const struct inbox_item *item) {
     CLEANUP(freep) struct scheduler_part_report *parts = alloc_zeroed(n, sizeof *parts);
     for (size_t i = 0; i < n; i++) {
         parts[i] = part_of(h->attempts[i]);
-        offer_again(c, h->attempts[i]);
+        offer_again(c, executor, h->attempts[i]);
     }
     struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = executor };
     ev.attach.incarnation = h->incarnation;

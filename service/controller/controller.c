@@ -112,6 +112,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     c->code_bytes = o->code_bytes ? o->code_bytes : CONTROLLER_CODE_BYTES;
     c->checkpoint_wait_ms = o->checkpoint_wait_s * INT64_C(1000);
     c->authority = o->authority;
+    controller_set_max_jobs(c, o->max_jobs);
     c->elastic_settle_ms = o->elastic_settle_s * INT64_C(1000);
     c->job_watchers = job_watchers_new();
     c->dispatch = dispatch_new();
@@ -298,9 +299,28 @@ void controller_submitted(struct controller *c, const struct scheduler_job_row *
     notify_loop(c, &item); /* not refused, because the row is stored; bounded, because each submit waits for that */
 }
 
+void controller_set_max_jobs(struct controller *c, int max_jobs) {
+    atomic_store(&c->max_jobs, max_jobs ? max_jobs : CONTROLLER_MAX_JOBS);
+}
+
+/* The count is that of the last tick, so that as many jobs more may be created as callers manage in between. */
+static status_t check_max_jobs(struct controller *c, struct err *e) {
+    const int max_jobs = atomic_load(&c->max_jobs);
+    pthread_mutex_lock(&c->lock);
+    const int jobs = c->counts.jobs;
+    pthread_mutex_unlock(&c->lock);
+    if (jobs < max_jobs)
+        return ST_OK;
+    return err_set(e, ST_RESOURCE_EXHAUSTED,
+                   "%d jobs have not ended, and the controller takes at most %d (--max-jobs): submit the job when "
+                   "others have ended",
+                   jobs, max_jobs);
+}
+
 status_t controller_create(struct controller *c, const struct job_creation *x, struct job_created *ret, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
+    TRY(check_max_jobs(c, e));
     status_t st = controller_write_status(c, epoch, job_create(c->store, epoch, x, ret, e), e);
     if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* the row may be committed: the answer was lost */
         controller_submitted_perhaps(c);
@@ -547,5 +567,7 @@ void controller_stats(struct controller *c, struct controller_stats *ret) {
     for (int i = 0; i < RANK_END_CAUSES; i++)
         ret->restarts[i] = atomic_load(&c->restarts[i]);
 }
+
+int64_t controller_beats(const struct controller *c) { return atomic_load(&c->beats); }
 
 const struct controller_times *controller_times(const struct controller *c) { return &c->times; }

@@ -35,6 +35,8 @@ struct controller;
 
 enum { CONTROLLER_MAX_ROOTS = 17 };
 #define CONTROLLER_CODE_BYTES (16LL << 30)
+/* Jobs that have not ended: the scheduler keeps some 400 bytes of each. */
+#define CONTROLLER_MAX_JOBS 1000000
 
 struct controller_options {
     const char *database;    /* libpq's conninfo */
@@ -101,8 +103,9 @@ struct scheduler_job_row scheduler_row_of(const struct store_job *job);
  * the message says why. DEADLINE_EXCEEDED: the loop did not answer in time. Cheap if they have enough. */
 MUST_CHECK status_t controller_fits(struct controller *c, const struct scheduler_job_row *row, deadline_ms_t deadline,
                                     struct err *e);
-/* The one way to a new job: stores its row and passes it to the loop. The statuses are those of store_job_create, and
- * UNAVAILABLE if this controller does not lead, or no longer: then the job may be stored. */
+/* The one way to a new job: stores its row and passes it to the loop. The statuses are those of store_job_create,
+ * UNAVAILABLE if this controller does not lead, or no longer: then the job may be stored, and RESOURCE_EXHAUSTED if as
+ * many jobs as allowed have not ended. */
 MUST_CHECK status_t controller_create(struct controller *c, const struct job_creation *creation,
                                       struct job_created *ret, struct err *e);
 /* Passes a job whose row was stored as QUEUED to the loop. */
@@ -183,6 +186,12 @@ struct controller_stats {
     int64_t restarts[RANK_END_CAUSES]; /* attempts that followed a failed one, by the cause of the failure */
 };
 void controller_stats(struct controller *c, struct controller_stats *ret);
+
+/* Changes controller_options.max_jobs. */
+void controller_set_max_jobs(struct controller *c, int max_jobs);
+/* A number that grows as the loop goes on, at least once in the time of the longest statement
+ * (STORE_RECOVERY_TIMEOUT_MS and some seconds): for a watchdog. */
+int64_t controller_beats(const struct controller *c);
 
 /* How long turns of the loop took, and how long jobs were QUEUED before an attempt. Valid as long as c. */
 struct controller_times {

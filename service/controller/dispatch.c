@@ -5,12 +5,16 @@
  * dispatch_detach moves the entry to the list of detached executors. The loop takes this list in its next turn
  * (dispatch_take_detached) and skips executors that have attached again meanwhile.
  *
+ * Each entry has a place in the array `places`, and its tickets name that place, so that a heartbeat finds its entry
+ * without a search.
+ *
  * dispatch_pick and dispatch_pick_checker choose the entry that was picked least often, which spreads samples and
- * checks over the hosts. All scans are linear, which is enough for a thousand executors. */
+ * checks over the hosts. These scans are linear. */
 #include "service/controller/dispatch.h"
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/limits.h"
 #include "service/store/cluster.h"
 
 #include <assert.h>
@@ -24,7 +28,8 @@
 struct known {
     char executor[SCHEDULER_EXECUTOR_ID_BYTES]; /* first: the tree's key */
     int64_t incarnation, last_seen_ms;
-    uint64_t ticket;
+    uint64_t ticket; /* 0: none yet */
+    size_t place;    /* in the array of places */
     int picked;
     bool news;
     bool welcomed; /* the link has got its first message */
@@ -33,16 +38,23 @@ struct known {
     char caller[DISPATCH_CALLER_BYTES];
     struct dispatch_use use; /* without names and times */
     struct dispatch_device *devices;
-    struct known *next;
+    struct known *next, **at;
 };
+
+/* The lower bits of a ticket are the place of its entry. The others count the tickets. */
+#define PLACE_BITS 24
+#define PLACE_MASK ((UINT64_C(1) << PLACE_BITS) - 1)
 
 struct dispatch {
     pthread_mutex_t lock;
     void *by_name;
     struct known *all;
+    struct known **places; /* [n_places] NULL: free */
+    size_t *free_places;   /* [n_places] a stack of n_free */
+    size_t n_places, n_free;
     void *detached_by_name; /* the entries of the list below, each executor once */
     struct known *detached;
-    uint64_t next_ticket;
+    uint64_t n_tickets; /* given so far */
     int64_t epoch;
     char nonce[STORE_UUID_BYTES];
     int attached;
@@ -53,7 +65,6 @@ static int by_name(const void *a, const void *b) { return strcmp(a, b); }
 struct dispatch *dispatch_new(void) {
     struct dispatch *d = alloc_zeroed(1, sizeof *d);
     pthread_mutex_init(&d->lock, NULL);
-    d->next_ticket = 1;
     return d;
 }
 
@@ -80,6 +91,8 @@ struct dispatch *dispatch_free(struct dispatch *d) {
     assert(d->attached == 0);
     tdestroy(d->by_name, known_free);
     detached_free(d);
+    free(d->places);
+    free(d->free_places);
     pthread_mutex_destroy(&d->lock);
     free(d);
     return NULL;
@@ -91,17 +104,38 @@ static struct known *find(struct dispatch *d, const char *executor) {
 }
 
 static struct known *find_ticket(struct dispatch *d, uint64_t ticket) {
-    for (struct known *en = d->all; en; en = en->next)
-        if (en->ticket == ticket)
-            return en;
-    return NULL;
+    const uint64_t place = ticket & PLACE_MASK;
+    struct known *en = ticket && place < d->n_places ? d->places[place] : NULL;
+    return en && en->ticket == ticket ? en : NULL;
+}
+
+/* Free places are used first, so that there are as many as executors were attached at once. */
+static size_t place_take(struct dispatch *d, struct known *en) {
+    if (d->n_free == 0) {
+        assert(d->n_places < PLACE_MASK);
+        d->places = alloc_grow(d->places, d->n_places, sizeof *d->places);
+        d->free_places = alloc_grow(d->free_places, d->n_places, sizeof *d->free_places);
+        d->free_places[d->n_free++] = d->n_places++;
+    }
+    const size_t place = d->free_places[--d->n_free];
+    d->places[place] = en;
+    return place;
+}
+
+static void place_free(struct dispatch *d, struct known *en) {
+    d->places[en->place] = NULL;
+    d->free_places[d->n_free++] = en->place;
 }
 
 static struct known *add(struct dispatch *d, const char *executor) {
     struct known *en = alloc_zeroed(1, sizeof *en);
     snprintf(en->executor, sizeof en->executor, "%s", executor);
     alloc_tree_node(en, &d->by_name, by_name);
+    en->place = place_take(d, en);
     en->next = d->all;
+    en->at = &d->all;
+    if (en->next)
+        en->next->at = &en->next;
     d->all = en;
     return en;
 }
@@ -118,12 +152,30 @@ bool dispatch_admits(struct dispatch *d, const char *executor, const char *calle
     return admits;
 }
 
-bool dispatch_admits_reports(struct dispatch *d, const char *executor, const char *caller) {
+bool dispatch_admits_reports(struct dispatch *d, const char *executor, int64_t incarnation, const char *caller) {
     pthread_mutex_lock(&d->lock);
     const struct known *en = find(d, executor);
-    bool admits = is_admitted(en, caller) && (!caller[0] || (en && en->ticket));
+    const bool attached = en && en->ticket;
+    bool admits = is_admitted(en, caller) && (!caller[0] || attached) && !(attached && incarnation < en->incarnation);
     pthread_mutex_unlock(&d->lock);
     return admits;
+}
+
+/* With the lock held. A process keeps its host's name, and one of an earlier start that has ended is seen no more. */
+static bool is_copy(const struct known *en, const char *hostname) {
+    return en && en->ticket && strcmp(en->link.host.hostname, hostname) != 0 &&
+           clock_mono_ms() - en->last_seen_ms < LEASE_TTL_MS / 2;
+}
+
+bool dispatch_is_copy(struct dispatch *d, const char *executor, const char *hostname,
+                      char ret_other[sizeof((struct dispatch_host *)0)->hostname]) {
+    pthread_mutex_lock(&d->lock);
+    const struct known *en = find(d, executor);
+    const bool copy = is_copy(en, hostname);
+    if (copy)
+        memcpy(ret_other, en->link.host.hostname, sizeof en->link.host.hostname);
+    pthread_mutex_unlock(&d->lock);
+    return copy;
 }
 
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
@@ -131,7 +183,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
     uint64_t ticket = 0;
     pthread_mutex_lock(&d->lock);
     struct known *en = find(d, executor);
-    const bool admitted = is_admitted(en, link->caller);
+    const bool admitted = is_admitted(en, link->caller) && !is_copy(en, link->host.hostname);
     if (!en)
         en = add(d, executor);
     if (admitted && (!en->ticket || incarnation >= en->incarnation)) {
@@ -147,7 +199,7 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
         en->use = (struct dispatch_use){ 0 };
         en->last_seen_ms = clock_mono_ms();
         en->news = true;
-        ticket = en->ticket = d->next_ticket++;
+        ticket = en->ticket = ++d->n_tickets << PLACE_BITS | en->place;
     }
     pthread_mutex_unlock(&d->lock);
     return ticket;
@@ -168,15 +220,15 @@ static void note_detached(struct dispatch *d, struct known *en) {
 
 void dispatch_detach(struct dispatch *d, uint64_t ticket) {
     pthread_mutex_lock(&d->lock);
-    for (struct known **at = &d->all; ticket && *at; at = &(*at)->next) {
-        struct known *en = *at;
-        if (en->ticket != ticket)
-            continue;
-        *at = en->next;
+    struct known *en = find_ticket(d, ticket);
+    if (en) {
+        *en->at = en->next;
+        if (en->next)
+            en->next->at = en->at;
+        place_free(d, en);
         tdelete(en, &d->by_name, by_name);
         note_detached(d, en);
         d->attached--;
-        break;
     }
     pthread_mutex_unlock(&d->lock);
 }

@@ -49,13 +49,18 @@ struct dispatch_link {
 
 /* Whether a caller may attach an executor: not while the executor is attached by the token of another caller. */
 bool dispatch_admits(struct dispatch *d, const char *executor, const char *caller);
-/* Whether a caller may report for an executor: while the executor is attached by the same caller's token. A caller
- * without a token may report when dispatch_admits allows it. */
-bool dispatch_admits_reports(struct dispatch *d, const char *executor, const char *caller);
+/* Whether a caller may report for this incarnation of an executor: while the executor is attached by the same caller's
+ * token, and not by a newer incarnation. A caller without a token may report when dispatch_admits allows it. */
+bool dispatch_admits_reports(struct dispatch *d, const char *executor, int64_t incarnation, const char *caller);
+
+/* Whether the executor's directory seems to have been copied to this host: the executor is attached from another host,
+ * ret_other, which was seen in the last half of a lease. Two agents with one id would end each other's ranks. */
+bool dispatch_is_copy(struct dispatch *d, const char *executor, const char *hostname,
+                      char ret_other[sizeof((struct dispatch_host *)0)->hostname]);
 
 /* Sets the executor's link. No message is sent on the link before its welcome. Returns a ticket, never 0, that names
- * this link in the calls below. Returns 0 if a newer incarnation of the executor is attached, or if dispatch_admits
- * refuses link->caller. */
+ * this link in the calls below. Returns 0 if a newer incarnation of the executor is attached, if dispatch_admits
+ * refuses link->caller, or if the host is a copy (dispatch_is_copy). */
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
                          const struct dispatch_link *link);
 /* The stream has ended. The link is not called after this returns. */

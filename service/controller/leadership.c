@@ -85,6 +85,7 @@ void leadership_depose(struct controller *c, const char *why) {
 
 void leadership_pause(struct controller *c, int64_t ms) {
     struct timespec until = deadline_timespec(deadline_in(ms));
+    atomic_fetch_add(&c->beats, 1); /* waiting for PostgreSQL or for the lead is no standstill */
     pthread_mutex_lock(&c->lock);
     int rc = 0;
     while (!c->stopping && !c->deposed && rc == 0)

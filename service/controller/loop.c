@@ -3,7 +3,8 @@
  *
  *   1. waits for an item of the inbox, or for the next tick, and takes up to EVENTS_PER_TURN items
  *   2. writes the rows of all executors that attach, then handles the items in order: each becomes an event of the
- *      scheduler, whose actions run before the next item (actions.c)
+ *      scheduler, whose actions run before the next item (actions.c). Waiting jobs start after the last item, or
+ *      PLACE_MS after the last time: a thousand executors that attach together cost one walk of the queue
  *   3. handles the streams that have ended
  *   4. raises the epoch or skips job ids, if an executor knows more than the database
  *   5. every SCHEDULER_TICK_MS, runs a tick: heartbeats first, so that no lease expires after a heartbeat has arrived
@@ -27,6 +28,8 @@
 /* The shortest interval of scans for QUEUED rows. A scan of a long queue takes time, and clients that repeat a submit
  * cause scans. */
 #define FIND_MS 5000
+/* The longest time for which events of one turn delay the start of waiting jobs. */
+#define PLACE_MS 20
 
 static void note_seen(void *ctx, const char *executor, int64_t last_seen_ms) {
     struct controller *c = ctx;
@@ -149,7 +152,10 @@ static bool retry_row(struct controller *c, struct inbox_item *item) {
     return st == ST_OK;
 }
 
+static void place(struct controller *c) { actions_run(c, &(struct scheduler_event){ .kind = EV_PLACE }); }
+
 static void explain(struct controller *c, const struct inbox_item *item) {
+    place(c); /* what the jobs that can start now wait for is nothing */
     struct scheduler_explanation *x = alloc_zeroed(1, sizeof *x);
     scheduler_explain(c->scheduler, item->job, clock_mono_ms(), x);
     loop_request_reply_explanation(item->request, x);
@@ -157,6 +163,7 @@ static void explain(struct controller *c, const struct inbox_item *item) {
 
 static void reply_fit(struct controller *c, const struct inbox_item *item) {
     struct scheduler_fit fit;
+    place(c);
     scheduler_fit(c->scheduler, item->row.slot, item->row.world_size, &fit);
     loop_request_reply(item->request, fit.fits ? ST_OK : ST_FAILED_PRECONDITION, NULL, fit.why);
 }
@@ -209,20 +216,27 @@ static void handle(struct controller *c, struct inbox_item *item) {
 
 /* A deposed controller drops the items that it has taken; requests get a reply. */
 static void take_turn(struct controller *c, struct inbox_item **items, size_t n) {
+    int64_t place_ms = clock_mono_ms() + PLACE_MS;
     attach_write_rows(c, items, n);
     for (size_t i = 0; i < n; i++) {
+        c->more = i + 1 < n && clock_mono_ms() < place_ms;
+        if (!c->more)
+            place_ms = clock_mono_ms() + PLACE_MS;
         if (!leadership_over(c))
             handle(c, items[i]);
         else if (items[i]->request)
             loop_request_reply(items[i]->request, ST_UNAVAILABLE, NULL, "this controller no longer leads");
         inbox_item_free(items[i]);
     }
+    if (n > 1 && !leadership_over(c)) /* the last item may have been no event of the scheduler */
+        place(c);
 }
 
 static void lead(struct controller *c) {
     int64_t next_tick = clock_mono_ms();
     while (!leadership_over(c)) {
         struct inbox_item *items[EVENTS_PER_TURN];
+        atomic_fetch_add(&c->beats, 1);
         size_t n = 0;
         struct inbox_item *item = inbox_take(c->inbox, next_tick);
         int64_t begun = clock_mono_ns();

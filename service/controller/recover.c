@@ -107,8 +107,9 @@ struct recovery {
     int64_t executors, jobs, begun_ms, next_line_ms;
 };
 
-static void log_progress(struct recovery *r, const char *name) {
+static void log_progress(struct controller *c, struct recovery *r, const char *name) {
     int64_t now_ms = clock_mono_ms();
+    atomic_fetch_add(&c->beats, 1);
     if (now_ms < r->next_line_ms)
         return;
     r->next_line_ms = now_ms + PROGRESS_MS;
@@ -131,7 +132,7 @@ static status_t load_executors(struct controller *c, struct recovery *r, struct 
         if (n > 0)
             snprintf(after, sizeof after, "%s", rows[n - 1].id);
         r->executors += (int64_t)n;
-        log_progress(r, "recovering");
+        log_progress(c, r, "recovering");
     } while (n == LIMIT_PAGE_SIZE);
     return ST_OK;
 }
@@ -151,7 +152,7 @@ static status_t load_jobs(struct controller *c, struct recovery *r, struct err *
         if (n > 0)
             after = jobs[n - 1].job.id;
         r->jobs += (int64_t)n;
-        log_progress(r, "recovering");
+        log_progress(c, r, "recovering");
     } while (n == PAGE_JOBS && !leadership_over(c));
     return ST_OK;
 }
@@ -170,6 +171,6 @@ status_t recover(struct controller *c, struct err *e) {
     if (leadership_over(c))
         return err_set(e, ST_CANCELLED, "the controller is stopping");
     r.next_line_ms = 0;
-    log_progress(&r, "recovered");
+    log_progress(c, &r, "recovered");
     return ST_OK;
 }

@@ -40,6 +40,7 @@ struct refused_orders {
  * a tick. A change of a rank's threads (pid 0) is also written then. One transaction writes all rows of a tick. */
 struct starts {
     struct store_rank_start items[STORE_MAX_RANK_STARTS];
+    char executors[STORE_MAX_RANK_STARTS][SCHEDULER_EXECUTOR_ID_BYTES]; /* of the items */
     size_t n;
 };
 
@@ -85,6 +86,8 @@ struct controller {
     atomic_int waiting[SCHEDULER_SLOT_KINDS];
     /* Slots that a single-rank job [0] and a gang [1] could ever have: scheduler_offered. */
     atomic_int offered[SCHEDULER_SLOT_KINDS][2];
+    atomic_int max_jobs;
+    atomic_llong beats;           /* grows as the loop goes on */
     atomic_bool rows_need_rescan; /* a job may be stored that the loop does not know: the next tick lists QUEUED rows */
     atomic_bool election_forgotten; /* an executor has obeyed an epoch below this one that the database does not know */
     atomic_llong unknown_epoch; /* the highest epoch at or above this one that an executor has obeyed and the database
@@ -101,6 +104,7 @@ struct controller {
     struct start_orders start_orders;
     struct starts starts;
     char holder[192];            /* names this process in the leader's row */
+    bool more;                   /* more events of this turn follow: jobs start after them (EV_PLACE) */
     int64_t own_epoch, requests; /* make up request ids */
     int64_t skipped_epoch;       /* the epoch in which job ids were last skipped */
     int64_t next_check_ms, next_seen_ms, next_find_ms;

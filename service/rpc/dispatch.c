@@ -6,9 +6,10 @@
  * checks and of samples goes to the calls that wait for it; all other messages go to the loop of the controller.
  *
  * Report is the bulk stream: batches of records from the agent, acknowledgements to the agent. A batch is accepted only
- * if the same caller has attached that executor. Every record of it is checked, then the batch is put into the ingest
- * queue. The stream is paused before the put and resumed when ingest has capacity again, so that HTTP/2's flow control
- * slows the agent down instead of the controller's memory growing. */
+ * if the same caller has attached that executor, and no newer start of its agent has. All batches of a stream come from
+ * one start of one executor. The store refuses the records of a rank that is placed elsewhere. Every record of a batch
+ * is checked, then the batch is put into the ingest queue. The stream is paused before the put and resumed when ingest
+ * has capacity again, so that HTTP/2's flow control slows the agent down instead of the controller's memory growing. */
 #include "api/rpc/wire.h"
 #include "base/alloc.h"
 #include "base/limits.h"
@@ -118,6 +119,14 @@ static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m,
     if (!agent->ticket &&
         !dispatch_admits(controller_dispatch(agent->controller), h->executor, rpc_caller(agent->call)))
         return refuse_foreign(agent->call, h->executor, e);
+    char other[sizeof link.host.hostname];
+    if (!agent->ticket &&
+        dispatch_is_copy(controller_dispatch(agent->controller), h->executor, link.host.hostname, other))
+        return err_set(
+            e, ST_ABORTED,
+            "executor %s is attached from host '%s', and now attaches from host '%s', too: the --directory of "
+            "one is a copy of the other's; start this executor with an empty one",
+            h->executor, other, link.host.hostname);
     if (!agent->ticket)
         return err_set(e, ST_ABORTED, "a newer start of executor %s has attached", agent->executor);
     return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, m, e);
@@ -182,9 +191,18 @@ static void report_ack(void *ctx, const Trainyard__V1__ReportAck *ack) {
 static void report_resume(void *ctx) { rpc_resume(ctx); }
 static void report_end(void *ctx, status_t st, const char *why) { rpc_finish(ctx, st, why); }
 
+/* One agent's report stream. */
+struct reporter {
+    struct ingest_source *source;
+    char executor[SCHEDULER_EXECUTOR_ID_BYTES]; /* "" before the first batch */
+    int64_t incarnation;
+};
+
 static void report_open(struct rpc_call *call) {
     static const struct ingest_source_ops ops = { .ack = report_ack, .resume = report_resume, .end = report_end };
-    rpc_set_user(call, ingest_source_start(controller_ingest(rpc_service(call)), &ops, call));
+    struct reporter *reporter = alloc_zeroed(1, sizeof *reporter);
+    reporter->source = ingest_source_start(controller_ingest(rpc_service(call)), &ops, call);
+    rpc_set_user(call, reporter);
 }
 
 /* Refuses a batch with the matching error. The report stream may open before the control stream has attached the
@@ -214,21 +232,41 @@ static status_t check_records(const Trainyard__V1__ReportBatch *batch, struct er
     return ST_OK;
 }
 
+/* The first batch of a stream binds it to its sender. */
+static status_t check_sender(const struct rpc_call *call, struct reporter *reporter,
+                             const Trainyard__V1__ReportBatch *batch, struct err *e) {
+    if (!dispatch_admits_reports(controller_dispatch(rpc_service(call)), batch->executor, batch->incarnation,
+                                 rpc_caller(call)))
+        return refuse_report(call, batch->executor, e);
+    if (!reporter->executor[0]) {
+        if (!id_is_good(batch->executor))
+            return err_set(e, ST_INVALID_ARGUMENT, "the report's executor '%.80s' is not an id", batch->executor);
+        snprintf(reporter->executor, sizeof reporter->executor, "%s", batch->executor);
+        reporter->incarnation = batch->incarnation;
+    }
+    if (strcmp(reporter->executor, batch->executor) == 0 && reporter->incarnation == batch->incarnation)
+        return ST_OK;
+    return err_set(
+        e, ST_INVALID_ARGUMENT,
+        "a report stream of executor %s, start %lld, got a batch of executor %.80s, start %lld: each start of "
+        "an executor reports on a stream of its own",
+        reporter->executor, (long long)reporter->incarnation, batch->executor, (long long)batch->incarnation);
+}
+
 static void report_message(struct rpc_call *call, const ProtobufCMessage *message) {
     const Trainyard__V1__ReportBatch *batch = (const void *)message;
+    struct reporter *reporter = rpc_user(call);
     struct err e;
-    if (!dispatch_admits_reports(controller_dispatch(rpc_service(call)), batch->executor, rpc_caller(call))) {
-        rpc_finish(call, refuse_report(call, batch->executor, &e), e.msg);
-        return;
-    }
-    status_t st = check_records(batch, &e);
+    status_t st = check_sender(call, reporter, batch, &e);
+    if (st == ST_OK)
+        st = check_records(batch, &e);
     if (st != ST_OK) {
         rpc_finish(call, st, e.msg);
         return;
     }
     /* Before the put: another thread may call report_resume at once, and must find the stream paused. */
     rpc_pause(call);
-    enum ingest_put put = ingest_put(rpc_user(call), (const void *)message);
+    enum ingest_put put = ingest_put(reporter->source, batch);
     if (put == INGEST_TAKEN)
         rpc_resume(call);
     else if (put == INGEST_REFUSED)
@@ -238,7 +276,9 @@ static void report_message(struct rpc_call *call, const ProtobufCMessage *messag
 static void report_done(struct rpc_call *call, status_t status, const char *why) {
     (void)status;
     (void)why;
-    ingest_source_stop(rpc_user(call));
+    struct reporter *reporter = rpc_user(call);
+    ingest_source_stop(reporter->source);
+    free(reporter);
 }
 
 static const struct rpc_method methods[] = {

@@ -115,9 +115,11 @@ void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int6
     ex->features = ev->attach.features;
     s->needs_placing = true;
 
-    for (struct job *job = s->active, *next; job; job = next) {
+    int left = ex->parts;
+    for (struct job *job = s->active, *next; job && left > 0; job = next) {
         next = job->next;
         struct part *part = job->attempt ? attempt_part(job->attempt, ex) : NULL;
+        left -= part != NULL;
         if (part && !reported(ev, job))
             missing(s, job, part, now_ms, out);
     }

@@ -1,7 +1,7 @@
 /* Dispatches events to the functions that handle them, and loads the state from rows at the start.
  *
  * scheduler_step handles the event, and finally places waiting jobs if the capacity or the queue has changed
- * (needs_placing).
+ * (needs_placing), unless more events follow at once.
  *
  * Events of ranks and checkpoints name an attempt. If it is not the job's current attempt, they are ignored (current,
  * current_rank), except the end of a part: its agent always gets an acknowledgement, so that it can forget the attempt,
@@ -292,8 +292,9 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
     case EV_PART_ENDED: on_part_ended(s, ev, now_ms, ret); break;
     case EV_PART_REFUSED: on_part_refused(s, ev, now_ms, ret); break;
     case EV_COMMITTED: on_committed(s, ev, now_ms, ret); break;
+    case EV_PLACE: break;
     default: on_rank(s, ev, now_ms, ret); break;
     }
-    if (s->needs_placing)
+    if (s->needs_placing && !ev->more)
         queue_place(s, now_ms, ret);
 }

@@ -172,6 +172,7 @@ enum scheduler_event_kind {
     EV_RANK_SILENT,  /* job, attempt, rank, step (-1: none), silent_ms (0: no longer), follows: a program's rank */
     EV_RANK_STORED,  /* job, attempt, rank, sequence: all records up to it are in the database */
     EV_COMMITTED,    /* job, attempt, step, final: the checkpoint is COMMITTED in the database */
+    EV_PLACE,        /* starts waiting jobs that earlier events with `more` have not started */
 };
 
 struct scheduler_event {
@@ -181,6 +182,8 @@ struct scheduler_event {
     int64_t sequence, step, last_seen_ms;
     int64_t silent_ms;
     bool final;
+    bool more;      /* other events follow at once, and EV_PLACE after them: waiting jobs start then, all together, so
+                     * that a walk of the queue for each event is saved */
     bool follows;   /* the rank never reports anything */
     uint64_t token; /* the caller's, returned in ACT_REPLY */
     const char *executor;
@@ -281,6 +284,11 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *event, in
 /* Call this when the store made the job FAILED instead of creating the attempt. The function forgets the job and frees
  * its slots. The caller drops the orders for the job's hosts that follow the ACT_ATTEMPT_CREATE in the same list. */
 void scheduler_refused(struct scheduler *s, int64_t id, int attempt);
+
+/* Whether the attempt is the job's current one, whose ranks may run, and has placed the rank on this executor.
+ * ret_current (may be NULL): whether it is the current one and has such a rank, wherever that is placed. */
+bool scheduler_has_rank(const struct scheduler *s, const char *executor, int64_t job, int attempt, int rank,
+                        bool *ret_current);
 
 /* For /metrics. */
 struct scheduler_counts {

@@ -2,6 +2,7 @@
 
 #include <limits.h>
 #include <search.h>
+#include <string.h>
 
 struct scheduler_counts scheduler_counts(const struct scheduler *s) {
     struct scheduler_counts c = { .jobs = s->n_jobs, .queued = (int)s->n_queue, .executors = s->n_all };
@@ -15,6 +16,16 @@ struct scheduler_counts scheduler_counts(const struct scheduler *s) {
         }
     }
     return c;
+}
+
+bool scheduler_has_rank(const struct scheduler *s, const char *executor, int64_t job, int attempt, int rank,
+                        bool *ret_current) {
+    const struct job *found = job_find(s, job);
+    const struct attempt *a = found ? found->attempt : NULL;
+    const bool current = a && a->number == attempt && rank >= 0 && rank < a->n_ranks;
+    if (ret_current)
+        *ret_current = current;
+    return current && strcmp(a->ranks[rank].executor->id, executor) == 0;
 }
 
 struct walk {

@@ -89,16 +89,18 @@ static const struct sql_query ATTEMPT_START = {
  * at once. */
 static const struct sql RANK_STARTS = {
     "rank_starts",
-    "WITH reported AS (SELECT job, attempt, rank, (array_agg(pid ORDER BY i DESC) FILTER (WHERE pid > 0))[1] AS pid, "
+    "WITH reported AS (SELECT job, attempt, rank, executor, (array_agg(pid ORDER BY i DESC) FILTER (WHERE pid > 0))[1] "
+    "AS pid, "
     "(array_agg(start_time ORDER BY i DESC) FILTER (WHERE pid > 0))[1] AS start_time, "
     "(array_agg(threads ORDER BY i DESC) FILTER (WHERE threads > 0))[1] AS threads "
-    "FROM unnest($1, $2, $3, $4, $5, $6) WITH ORDINALITY AS u(job, attempt, rank, pid, start_time, threads, i) "
-    "GROUP BY job, attempt, rank), "
+    "FROM unnest($1, $2, $3, $4, $5, $6, $7) WITH ORDINALITY "
+    "AS u(job, attempt, rank, executor, pid, start_time, threads, i) GROUP BY job, attempt, rank, executor), "
     "differs AS (SELECT s.* FROM reported s JOIN job j ON j.id = s.job AND j.attempt = s.attempt AND j.delete_time IS "
     "NULL "
     "JOIN attempt a ON a.job = s.job AND a.number = s.attempt AND a.state < " SQL_ATTEMPT_ENDED " "
     "JOIN placement p ON p.job = s.job AND p.attempt = s.attempt AND p.rank = s.rank "
-    "WHERE s.pid IS NOT NULL AND (p.pid, p.pid_start_time) IS DISTINCT FROM (s.pid, s.start_time) "
+    "AND p.executor = s.executor WHERE s.pid IS NOT NULL AND (p.pid, p.pid_start_time) IS DISTINCT FROM (s.pid, "
+    "s.start_time) "
     "OR p.end_time IS NULL AND s.threads IS NOT NULL AND p.threads IS DISTINCT FROM s.threads "
     "ORDER BY s.job, s.rank FOR NO KEY UPDATE OF p FOR SHARE OF a) "
     "UPDATE placement p SET pid = coalesce(d.pid, p.pid), pid_start_time = coalesce(d.start_time, p.pid_start_time), "
@@ -107,7 +109,8 @@ static const struct sql RANK_STARTS = {
 };
 static const struct sql RANK_ENDED = {
     "rank_ended", "UPDATE placement SET end_time = $4, exit_code = $5, signal = $6, cause = $7, message = $8, "
-                  "last_sequence = $9, step = $10 WHERE job = $1 AND attempt = $2 AND rank = $3 AND end_time IS NULL"
+                  "last_sequence = $9, step = $10 WHERE job = $1 AND attempt = $2 AND rank = $3 AND executor = $11 "
+                  "AND end_time IS NULL"
 };
 /* Also closes the placements whose end was not reported, so that an open placement always belongs to an open attempt.
  * Cause 0: how the rank ended is unknown. */
@@ -123,6 +126,7 @@ static const struct sql ATTEMPT_END = {
 struct attempt_placement {
     struct store_attempt attempt;
     struct store_placement placement;
+    bool placed; /* else the placement is not read */
 };
 static const struct sql_column ATTEMPT_COLUMNS[] = {
     SQL_COLUMN(struct attempt_placement, attempt.number, "a.number"),
@@ -141,16 +145,24 @@ static const struct sql_column ATTEMPT_COLUMNS[] = {
     SQL_COLUMN(struct attempt_placement, placement.pid_start_time, "p.pid_start_time"),
     SQL_COLUMN(struct attempt_placement, placement.threads, "p.threads"),
     SQL_COLUMN(struct attempt_placement, placement.hostname, "x.hostname"),
+    SQL_COLUMN(struct attempt_placement, placed, "p.rank IS NOT NULL"),
 };
 static const struct sql_row ATTEMPT_PLACEMENT = SQL_ROW_OF(struct attempt_placement, ATTEMPT_COLUMNS);
-#define ATTEMPTS_OF(rows)                                                                                              \
-    "SELECT {columns} FROM attempt a JOIN job j ON j.id = a.job JOIN placement p ON p.job = a.job AND p.attempt = "    \
-    "a.number "                                                                                                        \
-    "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint LEFT JOIN executor x ON x.id = p.executor "                    \
-    "WHERE a.job = $1" rows " ORDER BY a.number, p.rank"
-static const struct sql_query ATTEMPT_LIST = { { "attempt_list", ATTEMPTS_OF("") }, &ATTEMPT_PLACEMENT };
-static const struct sql_query ATTEMPT_GET = { { "attempt_get", ATTEMPTS_OF(" AND a.number = $2") },
-                                              &ATTEMPT_PLACEMENT };
+#define ATTEMPTS_OF(attempts, placements)                                                                              \
+    "SELECT {columns} FROM " attempts " a JOIN job j ON j.id = a.job LEFT JOIN placement p ON p.job = a.job "          \
+    "AND p.attempt = a.number " placements " LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "                      \
+    "LEFT JOIN executor x ON x.id = p.executor ORDER BY a.number, p.rank"
+/* newer: the ranks of all newer attempts. */
+static const struct sql_query ATTEMPT_LIST = {
+    { "attempt_list", ATTEMPTS_OF("(SELECT *, coalesce(sum(coalesce(world_size, 1)) OVER (ORDER BY number DESC ROWS "
+                                  "BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS newer FROM attempt "
+                                  "WHERE job = $1 ORDER BY number DESC LIMIT $2)",
+                                  "AND a.newer < $3") },
+    &ATTEMPT_PLACEMENT
+};
+static const struct sql_query ATTEMPT_GET = {
+    { "attempt_get", ATTEMPTS_OF("(SELECT * FROM attempt WHERE job = $1 AND number = $2)", "") }, &ATTEMPT_PLACEMENT
+};
 static const struct sql_query RANK_SEQUENCE = {
     { "rank_sequence", "SELECT {columns} FROM rank_sequence WHERE job = $1 AND attempt = $2 AND rank = $3" },
     SQL_SCALAR(int64_t, "sequence")
@@ -287,6 +299,7 @@ struct start_columns {
     int64_t jobs[STORE_MAX_RANK_STARTS], start_times[STORE_MAX_RANK_STARTS];
     int32_t attempts[STORE_MAX_RANK_STARTS], ranks[STORE_MAX_RANK_STARTS], pids[STORE_MAX_RANK_STARTS],
         threads[STORE_MAX_RANK_STARTS];
+    const char *executors[STORE_MAX_RANK_STARTS];
 };
 
 status_t store_rank_starts(struct store *s, int64_t epoch, const struct store_rank_start *ranks, size_t n,
@@ -299,25 +312,28 @@ status_t store_rank_starts(struct store *s, int64_t epoch, const struct store_ra
         k->jobs[i] = ranks[i].job;
         k->attempts[i] = ranks[i].attempt;
         k->ranks[i] = ranks[i].rank;
+        k->executors[i] = ranks[i].executor;
         k->pids[i] = ranks[i].pid;
         k->start_times[i] = ranks[i].pid_start_time;
         k->threads[i] = ranks[i].threads;
     }
     return store_execute(s, epoch, &RANK_STARTS,
                          ARGS(arg_int8s(k->jobs, n), arg_int4s(k->attempts, n), arg_int4s(k->ranks, n),
-                              arg_int4s(k->pids, n), arg_int8s(k->start_times, n), arg_int4s(k->threads, n)),
+                              arg_texts(k->executors, n), arg_int4s(k->pids, n), arg_int8s(k->start_times, n),
+                              arg_int4s(k->threads, n)),
                          NULL, e);
 }
 
-static status_t end_ranks(struct connection *c, int64_t job, int attempt, const struct store_rank_end *ends, size_t n,
-                          struct err *e) {
+static status_t end_ranks(struct connection *c, const char *executor, int64_t job, int attempt,
+                          const struct store_rank_end *ends, size_t n, struct err *e) {
     TRY(lock_open_attempt(c, job, attempt, e));
     for (const struct store_rank_end *end = ends; end < ends + n; end++) {
         int64_t changed;
         TRY(sql_execute(c, &RANK_ENDED,
                         ARGS(arg_int8(job), arg_int4(attempt), arg_int4(end->rank), arg_time(end->time_us),
                              arg_int4(end->exit_code), arg_int4(end->signal), arg_int2(end->cause),
-                             arg_sentence(end->message), arg_int8(end->last_sequence), arg_int8(end->step)),
+                             arg_sentence(end->message), arg_int8(end->last_sequence), arg_int8(end->step),
+                             arg_text(executor)),
                         &changed, e));
         if (!changed)
             continue;
@@ -328,9 +344,9 @@ static status_t end_ranks(struct connection *c, int64_t job, int attempt, const 
     return ST_OK;
 }
 
-status_t store_rank_ended(struct store *s, int64_t epoch, int64_t job, int attempt, const struct store_rank_end *ends,
-                          size_t n, struct err *e) {
-    return STORE_WRITE(s, epoch, c, end_ranks(c, job, attempt, ends, n, e), e);
+status_t store_rank_ended(struct store *s, int64_t epoch, const char *executor, int64_t job, int attempt,
+                          const struct store_rank_end *ends, size_t n, struct err *e) {
+    return STORE_WRITE(s, epoch, c, end_ranks(c, executor, job, attempt, ends, n, e), e);
 }
 
 static status_t end_current_attempt(struct connection *c, int64_t job, int attempt, int restarts, const char *reason,
@@ -366,7 +382,7 @@ static status_t read_attempts(struct store *s, struct store_memory *m, const str
             a->placements = &placements[i];
         }
         placements[i] = rows[i].placement;
-        a->n_placements++;
+        a->n_placements += rows[i].placed;
     }
     *ret = attempts;
     return ST_OK;
@@ -374,7 +390,9 @@ static status_t read_attempts(struct store *s, struct store_memory *m, const str
 
 status_t store_attempt_list(struct store *s, struct store_memory *m, int64_t job, struct store_attempt **ret,
                             size_t *ret_n, struct err *e) {
-    return read_attempts(s, m, &ATTEMPT_LIST, ARGS(arg_int8(job)), ret, ret_n, e);
+    return read_attempts(s, m, &ATTEMPT_LIST,
+                         ARGS(arg_int8(job), arg_int8(STORE_ATTEMPTS_LISTED), arg_int8(STORE_RANKS_LISTED)), ret, ret_n,
+                         e);
 }
 
 status_t store_attempt_get(struct store *s, struct store_memory *m, int64_t job, int number, struct store_attempt *ret,

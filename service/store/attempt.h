@@ -43,13 +43,14 @@ struct store_rank_start {
     int attempt, rank;
     int pid; /* 0: unchanged */
     int64_t pid_start_time;
-    int threads; /* 0: unknown, unchanged */
+    int threads;          /* 0: unknown, unchanged */
+    const char *executor; /* the sender */
 };
 /* The limit of one call, which is one statement. */
 #define STORE_MAX_RANK_STARTS 1000
 /* Writes the reports in one transaction; of several for one rank the last one counts. Only rows that differ are
- * written. A report is ignored if its attempt has ended or is not the job's current one. The threads of a rank that has
- * ended are ignored. */
+ * written. A report is ignored if its attempt has ended, is not the job's current one, or has placed the rank
+ * elsewhere. The threads of a rank that has ended are ignored. */
 MUST_CHECK status_t store_rank_starts(struct store *s, int64_t epoch, const struct store_rank_start *ranks, size_t n,
                                       struct err *e);
 
@@ -59,9 +60,9 @@ struct store_rank_end {
     const char *message;
     int64_t last_sequence, step, time_us;
 };
-/* Stores how ranks ended, as their agents reported. The first end of a rank is kept. Writes an event "rank_ended" for
- * each new end. */
-MUST_CHECK status_t store_rank_ended(struct store *s, int64_t epoch, int64_t job, int attempt,
+/* Stores how ranks ended, as the agent of the executor reported. The first end of a rank is kept. The end of a rank
+ * that the attempt has placed on another executor is ignored. Writes an event "rank_ended" for each new end. */
+MUST_CHECK status_t store_rank_ended(struct store *s, int64_t epoch, const char *executor, int64_t job, int attempt,
                                      const struct store_rank_end *ends, size_t n, struct err *e);
 
 /* Ends an attempt of which no process is left, or whose hosts are fenced, and stores the job's new number of restarts.
@@ -87,7 +88,10 @@ struct store_attempt {
     const struct store_placement *placements; /* by rank */
     size_t n_placements;
 };
-/* Oldest first. */
+/* The newest STORE_ATTEMPTS_LISTED, oldest first. Older attempts have no placements once those that are newer have
+ * STORE_RANKS_LISTED ranks together: all of it fits into a message (LIMIT_RPC_MESSAGE_BYTES). */
+#define STORE_ATTEMPTS_LISTED 1000
+#define STORE_RANKS_LISTED    6144
 MUST_CHECK status_t store_attempt_list(struct store *s, struct store_memory *m, int64_t job, struct store_attempt **ret,
                                        size_t *ret_n, struct err *e);
 

@@ -105,6 +105,7 @@ struct write {
     struct rank_memory **ranks; /* [n] NULL: nothing of the batch is stored */
     size_t *from;               /* [n] the index of the first new record */
     int64_t records, points, lines;
+    int64_t now_ms;
 };
 
 struct store_report *store_report_free(struct store_report *r) {
@@ -116,7 +117,7 @@ struct store_report *store_report_free(struct store_report *r) {
 
 struct store_report *store_report_new(struct store *s, int64_t epoch) {
     struct store_report *r = alloc_zeroed(1, sizeof *r);
-    r->ranks = rank_table_new();
+    r->ranks = rank_table_new(STORE_REPORT_BYTES);
     r->store = s;
     r->epoch = epoch;
     return r;
@@ -338,7 +339,7 @@ static status_t take_batch(struct connection *c, struct write *w, size_t i, cons
     if (result->fenced)
         return ST_OK;
     struct rank_memory *k;
-    TRY(rank_table_get(w->r->ranks, c, b, w->r->write, &k, e));
+    TRY(rank_table_get(w->r->ranks, c, b, w->r->write, w->now_ms, &k, e));
     /* After a restore, an attempt that the database lost may have the number of a later one on other executors. Both
      * send records of the same rank. */
     result->fenced = !k->executor || strcmp(k->executor, b->executor) != 0;
@@ -475,6 +476,7 @@ static status_t write_all(struct connection *c, struct write *w, struct err *e) 
         rank_table_forget(w->r->ranks);
     w->r->ranks_valid = false;
     w->r->write++;
+    w->now_ms = clock_mono_ms();
     w->records = w->points = w->lines = 0;
     memset(w->results, 0, w->n * sizeof *w->results);
     memset(w->ranks, 0, w->n * sizeof *w->ranks);

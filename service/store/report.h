@@ -18,9 +18,9 @@
  * (a name that is too long, more than STORE_SERIES_PER_RANK names, a value that PostgreSQL refuses) is dropped, and an
  * event "records_dropped" reports it.
  *
- * A writer keeps the unfilled chunk of each series in memory, for at most STORE_REPORT_RANKS ranks. The rank that was
- * unused for longest is evicted, and read again from its rows when it reports. A writer belongs to one thread. Ranks
- * may be divided over several writers if each rank always uses the same one. */
+ * A writer keeps the unfilled chunk of each series in memory, in at most STORE_REPORT_BYTES and what one call needs.
+ * The rank that was unused for longest is evicted, and read again from its rows when it reports. A writer belongs to
+ * one thread. Ranks may be divided over several writers if each rank always uses the same one. */
 #ifndef SERVICE_STORE_REPORT_H
 #define SERVICE_STORE_REPORT_H
 
@@ -34,9 +34,9 @@
 /* Names that one rank may report. The engine has about twenty, and on request one for each parameter: a Llama of 80
  * layers has 723. */
 #define STORE_SERIES_PER_RANK 1024
-/* Ranks whose unfilled chunks a writer keeps: 4,096 x 10 series x 5 KiB = 200 MiB. A rank that reports the norm of
- * every parameter uses up to 5 MiB. */
-#define STORE_REPORT_RANKS 4096
+/* Memory of the unfilled chunks that a writer keeps: those of 10,000 ranks with 10 series of 5 KiB. A rank that reports
+ * the norm of every parameter uses up to 5 MiB. */
+#define STORE_REPORT_BYTES ((size_t)512 << 20)
 /* Log text stored of one job. Later lines are dropped, and an event reports that. */
 #define STORE_LOG_BYTES_PER_JOB (256LL << 20)
 

@@ -3,8 +3,9 @@
  * The table is a hash of (job, attempt, rank) with chains. A rank that it lacks is read from two places: its row of
  * placement and rank_sequence (RANK_MARK: its executor, its mark, its time), and the last chunk of each of its series
  * (RANK_TAILS). An unfilled last chunk is decoded, so that new points are added to it; a full one only fixes the number
- * of the next chunk. When the table is full, the rank that was unused for longest is evicted: nothing is lost, because
- * its rows have everything.
+ * of the next chunk. The ranks are also in a list by their last use. When the table has too many bytes, those that were
+ * unused for longest are evicted; so are those that were unused for RANK_UNUSED_MS, which usually have ended. Nothing
+ * is lost, because their rows have everything.
  *
  * A name is interned when a rank first uses it: a row of metric_name, which is locked against deletion until the
  * transaction ends, and a row of job_metric. */
@@ -75,10 +76,11 @@ enum { INTERN_TRIES = 5 };
 
 /* ---- memory ---- */
 
-enum { BUCKETS = 4096 };
+enum { BUCKET_BITS = 14, BUCKETS = 1 << BUCKET_BITS };
 struct rank_table {
     struct rank_memory *buckets[BUCKETS];
-    size_t n;
+    struct rank_memory *oldest, *newest;
+    size_t bytes, max_bytes; /* of ranks and series, without what report_repeat.c keeps */
 };
 
 static void rank_free(struct rank_memory *k) {
@@ -87,22 +89,27 @@ static void rank_free(struct rank_memory *k) {
         free(k->series[i]->repeated_points);
         free(k->series[i]);
     }
+    k->table->bytes -= sizeof *k + k->n_series * sizeof(struct series);
     free(k->series);
     free(k->executor);
     free(k);
 }
 
-struct rank_table *rank_table_new(void) {
-    return alloc_zeroed(1, sizeof(struct rank_table));
+struct rank_table *rank_table_new(size_t max_bytes) {
+    struct rank_table *t = alloc_zeroed(1, sizeof *t);
+    t->max_bytes = max_bytes;
+    return t;
 }
 
+size_t rank_table_bytes(const struct rank_table *t) { return t->bytes; }
+
 void rank_table_forget(struct rank_table *t) {
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct rank_memory *k = t->buckets[i], *next; k; k = next) {
-            next = k->next;
-            rank_free(k);
-        }
-    memset(t, 0, sizeof *t);
+    for (struct rank_memory *k = t->oldest, *next; k; k = next) {
+        next = k->newer;
+        rank_free(k);
+    }
+    memset(t->buckets, 0, sizeof t->buckets);
+    t->oldest = t->newest = NULL;
 }
 
 struct rank_table *rank_table_free(struct rank_table *t) {
@@ -114,28 +121,43 @@ struct rank_table *rank_table_free(struct rank_table *t) {
 
 static struct rank_memory **bucket_of(struct rank_table *t, int64_t job, int attempt, int rank) {
     uint64_t h = (uint64_t)job * 0x9e3779b97f4a7c15u + (uint64_t)attempt * 0xc2b2ae3d27d4eb4fu + (uint64_t)rank;
-    return &t->buckets[(h ^ h >> 29) * 0xbf58476d1ce4e5b9u >> 52];
+    return &t->buckets[(h ^ h >> 29) * 0xbf58476d1ce4e5b9u >> (64 - BUCKET_BITS)];
 }
 
-/* Evicts the least recently used rank, unless this write uses it. */
-static void evict(struct rank_table *t, uint64_t now) {
-    struct rank_memory **oldest = NULL;
-    for (size_t i = 0; i < BUCKETS; i++)
-        for (struct rank_memory **at = &t->buckets[i]; *at; at = &(*at)->next)
-            if (!oldest || (*at)->used < (*oldest)->used)
-                oldest = at;
-    if (!oldest || (*oldest)->used == now)
-        return;
-    struct rank_memory *gone = *oldest;
-    *oldest = gone->next;
+static void list_remove(struct rank_table *t, struct rank_memory *k) {
+    *(k->older ? &k->older->newer : &t->oldest) = k->newer;
+    *(k->newer ? &k->newer->older : &t->newest) = k->older;
+}
+
+static void list_append(struct rank_table *t, struct rank_memory *k) {
+    k->older = t->newest;
+    k->newer = NULL;
+    *(t->newest ? &t->newest->newer : &t->oldest) = k;
+    t->newest = k;
+}
+
+static void evict_oldest(struct rank_table *t) {
+    struct rank_memory *gone = t->oldest;
+    struct rank_memory **at = bucket_of(t, gone->job, gone->attempt, gone->rank);
+    while (*at != gone)
+        at = &(*at)->next;
+    *at = gone->next;
+    list_remove(t, gone);
     rank_free(gone);
-    t->n--;
+}
+
+/* Never evicts a rank that this write uses. */
+static void evict(struct rank_table *t, uint64_t write, int64_t now_ms) {
+    while (t->oldest && t->oldest->used != write &&
+           (t->bytes > t->max_bytes || t->oldest->used_ms < now_ms - RANK_UNUSED_MS))
+        evict_oldest(t);
 }
 
 /* ---- series ---- */
 
 static struct series *series_grow(struct rank_memory *k) {
     k->series = alloc_grow(k->series, k->n_series, sizeof *k->series);
+    k->table->bytes += sizeof(struct series);
     return k->series[k->n_series++] = alloc_zeroed(1, sizeof(struct series));
 }
 
@@ -221,22 +243,30 @@ static status_t rank_load(struct rank_memory *k, struct connection *c, struct er
     return ST_OK;
 }
 
-status_t rank_table_get(struct rank_table *t, struct connection *c, const struct store_batch *batch, uint64_t now,
-                        struct rank_memory **ret, struct err *e) {
+static void use(struct rank_memory *k, uint64_t write, int64_t now_ms) {
+    k->used = write;
+    k->used_ms = now_ms;
+    list_append(k->table, k);
+}
+
+status_t rank_table_get(struct rank_table *t, struct connection *c, const struct store_batch *batch, uint64_t write,
+                        int64_t now_ms, struct rank_memory **ret, struct err *e) {
     struct rank_memory **bucket = bucket_of(t, batch->job, batch->attempt, batch->rank);
     for (struct rank_memory *k = *bucket; k; k = k->next)
         if (k->job == batch->job && k->attempt == batch->attempt && k->rank == batch->rank) {
-            k->used = now;
+            list_remove(t, k);
+            use(k, write, now_ms);
+            evict(t, write, now_ms);
             *ret = k;
             return ST_OK;
         }
-    if (t->n >= STORE_REPORT_RANKS)
-        evict(t, now);
+    evict(t, write, now_ms);
     struct rank_memory *k = alloc_zeroed(1, sizeof *k);
+    k->table = t;
+    t->bytes += sizeof *k;
     k->job = batch->job;
     k->attempt = batch->attempt;
     k->rank = batch->rank;
-    k->used = now;
     status_t st = rank_load(k, c, e);
     if (st != ST_OK) {
         rank_free(k);
@@ -244,7 +274,7 @@ status_t rank_table_get(struct rank_table *t, struct connection *c, const struct
     }
     k->next = *bucket;
     *bucket = k;
-    t->n++;
+    use(k, write, now_ms);
     *ret = k;
     return ST_OK;
 }

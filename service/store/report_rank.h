@@ -40,23 +40,30 @@ struct rank_memory {
     int64_t repeats_until; /* of its attempt */
     struct rank_time time;
     uint64_t used; /* the write that used it last */
+    int64_t used_ms;
     bool dropped_reported;
     bool repeat_reported;   /* a point that differs from an earlier attempt's was found */
     struct series **series; /* [n_series], in order of first use */
     size_t n_series;
-    struct rank_memory *next; /* in its bucket */
+    struct rank_memory *next;          /* in its bucket */
+    struct rank_memory *older, *newer; /* by their last use */
+    struct rank_table *table;
 };
 
+/* A table that evicts ranks while it has more than so many bytes, and ranks that were unused for UNUSED_MS. */
+#define RANK_UNUSED_MS INT64_C(600000)
 struct rank_table;
-struct rank_table *rank_table_new(void);
+struct rank_table *rank_table_new(size_t max_bytes);
 struct rank_table *rank_table_free(struct rank_table *t);
 CLEANUP_DEFINE(struct rank_table *, rank_table_free)
 void rank_table_forget(struct rank_table *t); /* everything */
 
-/* The rank's memory; it is read from the rank's rows if the table lacks it. A full table evicts a rank that this write
- * (`now`) has not used. */
+size_t rank_table_bytes(const struct rank_table *t);
+
+/* The rank's memory; it is read from the rank's rows if the table lacks it. A full table evicts ranks that this write
+ * has not used, those that were unused for longest first. now_ms: the monotonic clock. */
 MUST_CHECK status_t rank_table_get(struct rank_table *t, struct connection *c, const struct store_batch *batch,
-                                   uint64_t now, struct rank_memory **ret, struct err *e);
+                                   uint64_t write, int64_t now_ms, struct rank_memory **ret, struct err *e);
 
 /* The series of a name; NULL: the rank has none. hint: its index in the last record, usually the same. */
 struct series *rank_series_find(const struct rank_memory *k, const char *name, size_t hint);

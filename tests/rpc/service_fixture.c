@@ -126,7 +126,7 @@ Trainyard__V1__JobSpec *service_spec(int ranks, int max_restarts) {
     schedule.kind_case = TRAINYARD__V1__SCHEDULE_SPEC__KIND_CONSTANT;
     schedule.constant = &constant;
     train.steps = 10;
-    train.global_batch = train.lanes = 8;
+    train.global_batch = train.lanes = ranks > 8 ? ranks : 8;
     train._steps_case = TRAINYARD__V1__TRAIN_SPEC___STEPS_STEPS;
     train._global_batch_case = TRAINYARD__V1__TRAIN_SPEC___GLOBAL_BATCH_GLOBAL_BATCH;
     train._lanes_case = ranks > 1 ? TRAINYARD__V1__TRAIN_SPEC___LANES_LANES : 0;
@@ -444,6 +444,18 @@ static void say(struct agent *a, Trainyard__V1__AgentMessage *m) {
     assert_int_equal(rpc_send(a->control, &m->base), RPC_SENT);
 }
 
+void agent_say_started(struct agent *a, int64_t job, int attempt, int rank, int pid) {
+    Trainyard__V1__RankStarted started = TRAINYARD__V1__RANK_STARTED__INIT;
+    started.job = job;
+    started.attempt = attempt;
+    started.rank = rank;
+    started.pid = pid;
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED;
+    m.rank_started = &started;
+    say(a, &m);
+}
+
 void agent_say_offer(struct agent *a, int64_t job, int attempt, int rank, const char *address) {
     Trainyard__V1__RankOffer offer = TRAINYARD__V1__RANK_OFFER__INIT;
     offer.job = job;
@@ -668,6 +680,16 @@ status_t service_call_by_name(struct service_fixture *y, const char *method, con
     return st;
 }
 
+static const char *await_bulk_closed(struct agent *a) {
+    struct timespec until = deadline_timespec(deadline_in(FIXTURE_PATIENCE_MS));
+    pthread_mutex_lock(&a->lock);
+    for (int rc = 0; !a->bulk_closed && rc == 0;)
+        rc = pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until);
+    assert_true(a->bulk_closed);
+    pthread_mutex_unlock(&a->lock);
+    return a->bulk_why;
+}
+
 const char *agent_report_bytes(struct agent *a, int64_t job, int attempt, int rank, int64_t sequence, const void *data,
                                size_t n, size_t times) {
     ProtobufCBinaryData *records = calloc(times, sizeof *records);
@@ -683,13 +705,23 @@ const char *agent_report_bytes(struct agent *a, int64_t job, int attempt, int ra
     batch.first_sequence = sequence;
     batch.records = records;
     batch.n_records = times;
-    struct timespec until = deadline_timespec(deadline_in(FIXTURE_PATIENCE_MS));
     (void)rpc_send(a->bulk, &batch.base);
     free(records);
-    pthread_mutex_lock(&a->lock);
-    for (int rc = 0; !a->bulk_closed && rc == 0;)
-        rc = pthread_cond_clockwait(&a->changed, &a->lock, CLOCK_MONOTONIC, &until);
-    assert_true(a->bulk_closed);
-    pthread_mutex_unlock(&a->lock);
-    return a->bulk_why;
+    return await_bulk_closed(a);
+}
+
+const char *agent_report_as(struct agent *a, const char *executor, int64_t incarnation, int64_t job) {
+    Trainyard__V1__ReportBatch batch = TRAINYARD__V1__REPORT_BATCH__INIT;
+    if (a->bulk_closed)
+        open_bulk(a);
+    batch.executor = a->id;
+    batch.incarnation = a->incarnation;
+    batch.job = job;
+    batch.attempt = 1;
+    batch.first_sequence = 1;
+    assert_int_equal(rpc_send(a->bulk, &batch.base), RPC_SENT);
+    batch.executor = (char *)(uintptr_t)executor;
+    batch.incarnation = incarnation;
+    (void)rpc_send(a->bulk, &batch.base);
+    return await_bulk_closed(a);
 }

@@ -74,6 +74,7 @@ const Trainyard__V1__ControllerMessage *agent_expect(struct agent *a,
 const char *agent_await_closed(struct agent *a);
 /* Returns whether no order waits. */
 bool agent_idle(struct agent *a);
+void agent_say_started(struct agent *a, int64_t job, int attempt, int rank, int pid);
 void agent_say_offer(struct agent *a, int64_t job, int attempt, int rank, const char *address);
 void agent_say_ready(struct agent *a, int64_t job, int attempt, int rank);
 /* Report a problem of a check that MESSAGE_START_CHECK has begun, and the end of the check. */
@@ -96,6 +97,10 @@ void agent_report_end(struct agent *a, int64_t job, int attempt, int rank, int w
  * opens a new stream. */
 const char *agent_report_bytes(struct agent *a, int64_t job, int attempt, int rank, int64_t sequence, const void *data,
                                size_t n, size_t times);
+
+/* Sends a batch without records for the agent itself, then one as another sender, on one stream. Waits until the
+ * controller has ended the stream, and returns its status and message, valid until agent_free. */
+const char *agent_report_as(struct agent *a, const char *executor, int64_t incarnation, int64_t job);
 
 /* Plays one attempt up to RUNNING: agents[r] has rank r. */
 void service_run(struct service_fixture *y, struct agent **agents, int n, int64_t job, int attempt);

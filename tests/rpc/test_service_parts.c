@@ -199,22 +199,93 @@ static void an_executor_is_its_callers_while_it_is_attached(void **state) {
     const struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &l, .caller = "gpu-1" };
     const struct dispatch_link other = { .send = link_send, .close = link_close, .ctx = &l, .caller = "gpu-2" };
     assert_true(dispatch_admits(d, "a", "gpu-2"));
-    assert_false(dispatch_admits_reports(d, "a", "gpu-1")); /* not attached yet: the agent asks again */
-    assert_true(dispatch_admits_reports(d, "a", ""));
+    assert_false(dispatch_admits_reports(d, "a", 1, "gpu-1")); /* not attached yet: the agent asks again */
+    assert_true(dispatch_admits_reports(d, "a", 1, ""));
     uint64_t ticket = dispatch_attach(d, "a", 1, &link);
     assert_true(dispatch_admits(d, "a", "gpu-1"));
     assert_false(dispatch_admits(d, "a", "gpu-2"));
     assert_false(dispatch_admits(d, "a", ""));
     assert_true(dispatch_admits(d, "b", "gpu-2"));
-    assert_true(dispatch_admits_reports(d, "a", "gpu-1"));
-    assert_false(dispatch_admits_reports(d, "a", "gpu-2"));
-    assert_false(dispatch_admits_reports(d, "a", ""));
-    assert_false(dispatch_admits_reports(d, "b", "gpu-2"));
+    assert_true(dispatch_admits_reports(d, "a", 1, "gpu-1"));
+    assert_false(dispatch_admits_reports(d, "a", 1, "gpu-2"));
+    assert_false(dispatch_admits_reports(d, "a", 1, ""));
+    assert_false(dispatch_admits_reports(d, "b", 1, "gpu-2"));
+    assert_false(dispatch_admits_reports(d, "a", 0, "gpu-1")); /* an earlier start of the agent */
     assert_int_equal(dispatch_attach(d, "a", 2, &other), 0);
     assert_int_equal(l.closed, 0);
     dispatch_detach(d, ticket);
-    assert_false(dispatch_admits_reports(d, "a", "gpu-1"));
+    assert_false(dispatch_admits_reports(d, "a", 1, "gpu-1"));
     assert_true(dispatch_admits(d, "a", "gpu-2"));
+    dispatch_free(d);
+}
+
+/* Two hosts that were made from one image, with the same id and incarnation. */
+static void a_copy_of_an_executors_directory_does_not_take_its_place(void **state) {
+    (void)state;
+    struct dispatch *d = dispatch_new();
+    struct link l = { 0 };
+    struct dispatch_link first = { .send = link_send, .close = link_close, .ctx = &l, .caller = "" }, copy = first;
+    char other[64];
+    strcpy(first.host.hostname, "gpu-1");
+    strcpy(copy.host.hostname, "gpu-2");
+    const uint64_t ticket = dispatch_attach(d, "a", 5, &first);
+    assert_true(dispatch_is_copy(d, "a", "gpu-2", other));
+    assert_string_equal(other, "gpu-1");
+    assert_int_equal(dispatch_attach(d, "a", 5, &copy), 0);
+    assert_int_equal(dispatch_attach(d, "a", 6, &copy), 0);
+    assert_int_equal(l.closed, 0);
+    assert_false(dispatch_is_copy(d, "a", "gpu-1", other));
+    const uint64_t again = dispatch_attach(d, "a", 5, &first); /* its stream was half-open */
+    assert_true(again != 0 && l.closed == 1);
+    dispatch_detach(d, ticket);
+    dispatch_detach(d, again);
+    assert_false(dispatch_is_copy(d, "a", "gpu-2", other)); /* it has moved */
+    const uint64_t moved = dispatch_attach(d, "a", 6, &copy);
+    assert_true(moved != 0);
+    dispatch_detach(d, moved);
+    dispatch_free(d);
+}
+
+static void a_ticket_finds_its_own_executor_after_others_came_and_went(void **state) {
+    (void)state;
+    enum { N = 100 };
+    struct dispatch *d = dispatch_new();
+    struct link links[N] = { 0 };
+    uint64_t tickets[N], old[N];
+    char id[16];
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < N; i++) {
+            const struct dispatch_link link = {
+                .send = link_send, .close = link_close, .ctx = &links[i], .caller = ""
+            };
+            snprintf(id, sizeof id, "x%d", i);
+            old[i] = round > 0 ? tickets[i] : 0;
+            if (round > 0)
+                dispatch_detach(d, old[i]);
+            tickets[i] = dispatch_attach(d, id, round, &link);
+            assert_true(tickets[i] != 0 && tickets[i] != old[i]);
+            dispatch_detach(d, old[i]); /* its place may belong to another executor by now */
+            assert_true(dispatch_attached(d, id));
+        }
+    Trainyard__V1__AgentUse use = TRAINYARD__V1__AGENT_USE__INIT;
+    Trainyard__V1__AgentHeartbeat beat = TRAINYARD__V1__AGENT_HEARTBEAT__INIT;
+    beat.use = &use;
+    for (int i = 0; i < N; i++) {
+        beat.spool_bytes = 1000 + i;
+        dispatch_heartbeat(d, tickets[i], &beat);
+        beat.spool_bytes = 1;
+        dispatch_heartbeat(d, old[i], &beat);
+        dispatch_heartbeat(d, 0, &beat);
+    }
+    struct dispatch_uses uses;
+    dispatch_use(d, &uses);
+    assert_int_equal(uses.n, N);
+    for (size_t i = 0; i < uses.n; i++)
+        assert_int_equal(uses.items[i].spool_bytes, 1000 + atoi(uses.items[i].executor + 1));
+    dispatch_uses_done(&uses);
+    for (int i = 0; i < N; i++)
+        dispatch_detach(d, tickets[i]);
+    assert_int_equal(dispatch_count(d), 0);
     dispatch_free(d);
 }
 
@@ -525,6 +596,8 @@ int main(void) {
         cmocka_unit_test(the_largest_addresses_of_the_largest_gang_fit_into_one_message),
         cmocka_unit_test(a_newer_start_replaces_the_link_and_an_older_one_is_refused),
         cmocka_unit_test(an_executor_is_its_callers_while_it_is_attached),
+        cmocka_unit_test(a_copy_of_an_executors_directory_does_not_take_its_place),
+        cmocka_unit_test(a_ticket_finds_its_own_executor_after_others_came_and_went),
         cmocka_unit_test(a_link_that_does_not_read_is_closed),
         cmocka_unit_test(nothing_goes_down_a_link_before_its_welcome_which_comes_once),
         cmocka_unit_test(a_wake_reaches_the_followers_of_that_job_alone),

@@ -371,7 +371,7 @@ static void an_end_is_of_one_attempt_and_comes_once(void **state) {
     struct store_rank_end end = { .rank = 1, .cause = 1, .message = "x", .last_sequence = 9 };
     FAILS(store_attempt_end(f->store, f->epoch, job, 1, 3, "late", &e), ST_FAILED_PRECONDITION, "fenced");
     assert_int_equal(pg_number(f->conninfo, "SELECT state FROM attempt WHERE number = 2"), 1);
-    OK(store_rank_ended(f->store, f->epoch, job, 2, &end, 1, &e));
+    OK(store_rank_ended(f->store, f->epoch, "host", job, 2, &end, 1, &e));
     /* The two ranks of the first attempt ended with it, although their ends were not reported. */
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE end_time IS NOT NULL"), 2 + 1);
     assert_int_equal(

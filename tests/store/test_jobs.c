@@ -253,10 +253,11 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "rank 1 died", &e));
     OK(store_attempt_create(f->store, f->m, f->epoch, &next, &start, &e));
     FAILS(store_attempt_end(f->store, f->epoch, job, 1, 0, "again", &e), ST_FAILED_PRECONDITION, "fenced");
-    const struct store_rank_start starts[] = { { job, 1, 0, 7, 8, 2 },
-                                               { job, 1, 1, 0, 0, 3 },
-                                               { job, 2, 1, 77, 88, 2 } };
-    OK(store_rank_starts(f->store, f->epoch, starts, 3, &e));
+    const struct store_rank_start starts[] = { { job, 1, 0, 7, 8, 2, "a" },
+                                               { job, 1, 1, 0, 0, 3, "b" },
+                                               { job, 2, 1, 77, 88, 2, "b" },
+                                               { job, 2, 0, 66, 88, 2, "b" } }; /* rank 0 is on "a" */
+    OK(store_rank_starts(f->store, f->epoch, starts, 4, &e));
     struct store_attempt *attempts;
     size_t n;
     OK(store_attempt_list(f->store, f->m, job, &attempts, &n, &e));
@@ -268,11 +269,13 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     assert_int_equal(attempts[1].n_placements, 2);
     assert_int_equal(attempts[1].placements[1].pid, 77);
     assert_int_equal(attempts[1].placements[0].threads, 0);
+    assert_int_equal(attempts[1].placements[0].pid, 0);
     assert_int_equal(attempts[1].placements[1].threads, 2);
     assert_string_equal(attempts[1].placements[1].executor, "b");
     struct store_attempt one;
-    OK(store_rank_starts(f->store, f->epoch,
-                         &(struct store_rank_start){ .job = job, .attempt = 2, .rank = 1, .threads = 7 }, 1, &e));
+    OK(store_rank_starts(
+        f->store, f->epoch,
+        &(struct store_rank_start){ .job = job, .attempt = 2, .rank = 1, .threads = 7, .executor = "b" }, 1, &e));
     OK(store_attempt_get(f->store, f->m, job, 2, &one, &e));
     assert_int_equal(one.placements[0].threads, 0);
     assert_int_equal(one.placements[1].threads, 7);
@@ -281,6 +284,34 @@ static void an_attempt_starts_only_as_the_next_one_of_an_idle_job(void **state) 
     assert_string_equal(one.reason, "rank 1 died");
     assert_int_equal(one.n_placements, 2);
     FAILS(store_attempt_get(f->store, f->m, job, 3, &one, &e), ST_NOT_FOUND, "has no attempt 3");
+}
+
+static void of_many_attempts_the_newest_are_listed_and_of_these_the_newest_have_placements(void **state) {
+    struct fixture *f = *state;
+    enum { RANKS = 1024, ATTEMPTS = STORE_ATTEMPTS_LISTED + 5 };
+    struct store_attempt *attempts;
+    size_t n, placed = 0;
+    int64_t job = fixture_running(f, RANKS);
+    char sql[900];
+    snprintf(sql, sizeof sql,
+             "DELETE FROM placement; DELETE FROM attempt;"
+             "INSERT INTO attempt (job, number, state, epoch, from_step, end_time, world_size) "
+             "SELECT %lld, n, 4, 1, 0, now(), %d FROM generate_series(1, %d) n;"
+             "INSERT INTO placement (job, attempt, rank, executor, end_time, cause) "
+             "SELECT %lld, n, r, 'host', now(), 0 FROM generate_series(%d, %d) n, generate_series(0, %d) r;"
+             "UPDATE job SET attempt = %d",
+             (long long)job, RANKS, ATTEMPTS, (long long)job, ATTEMPTS - 19, ATTEMPTS, RANKS - 1, ATTEMPTS);
+    pg_force(f->conninfo, sql);
+    OK(store_attempt_list(f->store, f->m, job, &attempts, &n, &e));
+    assert_int_equal(n, STORE_ATTEMPTS_LISTED);
+    assert_int_equal(attempts[0].number, ATTEMPTS - STORE_ATTEMPTS_LISTED + 1);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(attempts[i].n_placements == 0 || attempts[i].n_placements == RANKS);
+        assert_true(i == 0 || attempts[i].n_placements >= attempts[i - 1].n_placements);
+        placed += attempts[i].n_placements;
+    }
+    assert_int_equal(placed, STORE_RANKS_LISTED);
+    assert_int_equal(attempts[n - 1].placements[RANKS - 1].rank, RANKS - 1);
 }
 
 /* The transaction that wrote each row. A row that does not change keeps its version. */
@@ -297,8 +328,10 @@ static void a_thousand_ranks_are_written_by_one_transaction_and_only_those_that_
     for (int j = 0, i = 0; j < JOBS; j++) {
         int64_t job = fixture_running(f, RANKS);
         for (int rank = 0; rank < RANKS; rank++, i++) {
-            starts[i] = (struct store_rank_start){ job, 1, rank, 1000 + i, 5, 2 };
-            threads[i] = (struct store_rank_start){ .job = job, .attempt = 1, .rank = rank, .threads = 2 };
+            starts[i] = (struct store_rank_start){ job, 1, rank, 1000 + i, 5, 2, "host" };
+            threads[i] = (struct store_rank_start){
+                .job = job, .attempt = 1, .rank = rank, .threads = 2, .executor = "host"
+            };
         }
     }
     store_stats(f->store, &before);
@@ -317,7 +350,7 @@ static void a_thousand_ranks_are_written_by_one_transaction_and_only_those_that_
 
     /* Two changes: one twice, the other after the rank's end, which is ignored. */
     const struct store_rank_end end = { .rank = 1, .message = "it ended", .time_us = 5 };
-    OK(store_rank_ended(f->store, f->epoch, threads[1].job, 1, &end, 1, &e));
+    OK(store_rank_ended(f->store, f->epoch, "host", threads[1].job, 1, &end, 1, &e));
     threads[0].threads = 3;
     threads[1].threads = 3;
     threads[2] = threads[0];
@@ -335,9 +368,11 @@ static void a_ranks_end_is_stored_once(void **state) {
     struct store_rank_end end = {
         .rank = 1, .exit_code = -1, .signal = 9, .message = "killed by signal 9", .time_us = 5
     };
-    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
-    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
-    FAILS(store_rank_ended(f->store, f->epoch, job, 2, &end, 1, &e), ST_FAILED_PRECONDITION, "fenced");
+    OK(store_rank_ended(f->store, f->epoch, "elsewhere", job, 1, &end, 1, &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE end_time IS NOT NULL"), 0);
+    OK(store_rank_ended(f->store, f->epoch, "host", job, 1, &end, 1, &e));
+    OK(store_rank_ended(f->store, f->epoch, "host", job, 1, &end, 1, &e));
+    FAILS(store_rank_ended(f->store, f->epoch, "host", job, 2, &end, 1, &e), ST_FAILED_PRECONDITION, "fenced");
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM event WHERE kind = 'rank_ended'"), 1);
 }
 
@@ -345,7 +380,7 @@ static void a_new_leader_loads_live_jobs_with_their_placement(void **state) {
     struct fixture *f = *state;
     int64_t queued = fixture_job(f, 1), running = fixture_running(f, 2), ended = fixture_running(f, 1);
     fixture_move(f, ended, 1, STORE_JOB_RUNNING, STORE_JOB_FAILED);
-    OK(store_rank_starts(f->store, f->epoch, &(struct store_rank_start){ running, 1, 1, 42, 43, 2 }, 1, &e));
+    OK(store_rank_starts(f->store, f->epoch, &(struct store_rank_start){ running, 1, 1, 42, 43, 2, "host" }, 1, &e));
     struct store_live_job *live, *first, *second;
     size_t n, n_first, n_second;
     OK(store_job_live(f->store, f->m, 0, 100, &live, &n, &e));
@@ -401,7 +436,7 @@ static void the_end_of_an_attempt_closes_placements_without_a_reported_end(void 
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 3), other = fixture_running(f, 1);
     struct store_rank_end end = { .rank = 1, .cause = 6, .message = "told", .time_us = 5 };
-    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
+    OK(store_rank_ended(f->store, f->epoch, "host", job, 1, &end, 1, &e));
     OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "its executor was lost", &e));
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE end_time IS NULL"), 1);
     assert_int_equal(pg_number(f->conninfo, "SELECT job FROM placement WHERE end_time IS NULL"), other);
@@ -439,7 +474,7 @@ static void a_reason_that_is_not_utf8_is_stored_all_the_same(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
     struct store_rank_end end = { .rank = 0, .message = "caf\xc3", .time_us = 5 };
-    OK(store_rank_ended(f->store, f->epoch, job, 1, &end, 1, &e));
+    OK(store_rank_ended(f->store, f->epoch, "host", job, 1, &end, 1, &e));
     OK(store_attempt_end(f->store, f->epoch, job, 1, 0, "caf\xc3", &e));
     struct store_job_move move = { .request_id = "cut",
                                    .job = job,
@@ -670,6 +705,7 @@ int main(void) {
         TEST(of_two_moves_at_once_one_wins),
         TEST(events_are_numbered_without_gaps_by_four_writers),
         TEST(an_attempt_starts_only_as_the_next_one_of_an_idle_job),
+        TEST(of_many_attempts_the_newest_are_listed_and_of_these_the_newest_have_placements),
         TEST(a_thousand_ranks_are_written_by_one_transaction_and_only_those_that_differ_are_touched),
         TEST(a_ranks_end_is_stored_once),
         TEST(a_new_leader_loads_live_jobs_with_their_placement),

@@ -86,7 +86,7 @@ static void rank_ended(const struct history *h, int rank, double s) {
     const struct store_rank_end end = {
         .rank = rank, .signal = 9, .message = "killed", .time_us = CREATED_US + (int64_t)(s * 1e6)
     };
-    OK(store_rank_ended(h->f->store, h->f->epoch, h->job, h->attempt, &end, 1, &e));
+    OK(store_rank_ended(h->f->store, h->f->epoch, "host", h->job, h->attempt, &end, 1, &e));
 }
 
 static void attempt_ended(const struct history *h, double s) {

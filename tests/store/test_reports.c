@@ -7,6 +7,7 @@
 #include "service/store/event.h"
 #include "service/store/log.h"
 #include "service/store/metric.h"
+#include "service/store/report_rank.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -50,7 +51,7 @@ static void an_old_attempts_report_is_fenced(void **state) {
     int64_t ended = fixture_running(f, 1);
     OK(store_attempt_end(f->store, f->epoch, ended, 1, 0, "its lease is over", &e));
     assert_true(fixture_report(r, ended, 1, 0, 1, &none, 1).fenced);
-    OK(store_rank_starts(f->store, f->epoch, &(struct store_rank_start){ ended, 1, 0, 7, 8, 2 }, 1, &e));
+    OK(store_rank_starts(f->store, f->epoch, &(struct store_rank_start){ ended, 1, 0, 7, 8, 2, "host" }, 1, &e));
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM placement WHERE pid IS NOT NULL"), 0);
     fixture_next_attempt(f, job, 1, 1);
     struct store_batch_result late = fixture_report(r, job, 1, 0, 2, &none, 1);
@@ -201,6 +202,53 @@ static void a_rank_has_a_bounded_number_of_series(void **state) {
 }
 
 /* The last job that had the name is deleted while the writer uses the name for another job. */
+/* Ranks of two series each, in a table that has capacity for four of them. */
+static void a_full_table_evicts_the_ranks_that_were_unused_for_longest_and_reads_them_again(void **state) {
+    struct fixture *f = *state;
+    enum { RANKS = 9 };
+    static char *const names[] = { "loss", "gradient_norm" };
+    const double values[] = { 1, 2 };
+    const size_t max_bytes = 4 * (sizeof(struct rank_memory) + 2 * sizeof(struct series));
+    int64_t job = fixture_running(f, RANKS);
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
+    const struct store_record record = record_metrics(1, 2, names, values);
+    for (int rank = 0; rank < RANKS; rank++)
+        fixture_report(r, job, 1, rank, 1, &record, 1);
+    CLEANUP(connection_closep) struct connection *c = NULL;
+    CLEANUP(rank_table_freep) struct rank_table *t = rank_table_new(max_bytes);
+    struct rank_memory *k, *first;
+    OK(connection_open(f->conninfo, &c, &e));
+    uint64_t write = 0;
+    for (int round = 0; round < 3; round++)
+        for (int rank = 0; rank < RANKS; rank++) {
+            const struct store_batch batch = { .job = job, .attempt = 1, .rank = rank };
+            OK(rank_table_get(t, c, &batch, ++write, 1, &k, &e));
+            assert_int_equal(k->rank, rank);
+            assert_int_equal(k->sequence, 1);
+            assert_int_equal(k->n_series, 2);
+            assert_true(rank_table_bytes(t) <= max_bytes + max_bytes / 4); /* one is read before one is evicted */
+        }
+    /* Ranks of the same write stay, even beyond the limit. */
+    write++;
+    for (int rank = 0; rank < RANKS; rank++) {
+        const struct store_batch batch = { .job = job, .attempt = 1, .rank = rank };
+        OK(rank_table_get(t, c, &batch, write, 1, &k, &e));
+        first = rank == 0 ? k : first;
+    }
+    const struct store_batch batch = { .job = job, .attempt = 1, .rank = 0 };
+    OK(rank_table_get(t, c, &batch, write, 1, &k, &e));
+    assert_ptr_equal(k, first);
+    assert_true(rank_table_bytes(t) > 2 * max_bytes);
+    OK(rank_table_get(t, c, &batch, ++write, 1, &k, &e));
+    const struct store_batch other = { .job = job, .attempt = 1, .rank = 99 };
+    OK(rank_table_get(t, c, &other, ++write, 1, &k, &e));
+    assert_true(rank_table_bytes(t) <= max_bytes + max_bytes / 4);
+    /* Those that were unused for long go, although there is memory for them. */
+    OK(rank_table_get(t, c, &batch, ++write, 2 + RANK_UNUSED_MS, &k, &e));
+    OK(rank_table_get(t, c, &other, ++write, 2 + RANK_UNUSED_MS, &k, &e));
+    assert_true(rank_table_bytes(t) < max_bytes / 2);
+}
+
 static void a_name_that_is_deleted_meanwhile_is_added_again(void **state) {
     struct fixture *f = *state;
     int64_t job = fixture_running(f, 1);
@@ -477,6 +525,7 @@ int main(void) {
         TEST(numbers_beyond_a_rows_range_do_not_fail_the_write),
         TEST(a_record_that_postgresql_refuses_does_not_stop_other_records),
         TEST(a_rank_has_a_bounded_number_of_series),
+        TEST(a_full_table_evicts_the_ranks_that_were_unused_for_longest_and_reads_them_again),
         TEST(a_name_that_is_deleted_meanwhile_is_added_again),
         TEST(random_replay_stores_every_point_once),
         TEST(logs_are_read_by_cursor_without_gap_or_overlap),

@@ -414,6 +414,54 @@ static void a_cancel_in_the_backoff_ends_the_job_at_once(void **state) {
     assert_string_equal(find(b, ACT_REPLY)->reason, "JOB_ENDED");
 }
 
+/* Events that arrive together. */
+static void jobs_start_once_after_events_that_arrive_together_and_in_order_of_priority(void **state) {
+    struct bench *b = *state;
+    const struct scheduler_job_row rows[] = { { .job = 1, .state = JOB_STATE_QUEUED, .priority = 0, .world_size = 1 },
+                                              { .job = 2, .state = JOB_STATE_QUEUED, .priority = 5, .world_size = 1 },
+                                              { .job = 3, .state = JOB_STATE_QUEUED, .priority = 9, .world_size = 1 } };
+    struct scheduler_event attach = { .kind = EV_EXECUTOR_ATTACHED, .executor = "a", .more = true };
+    attach.attach.slots[SCHEDULER_SLOT_CPU] = 2;
+    tell(b, attach);
+    for (int i = 0; i < 3; i++) {
+        tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &rows[i], .more = true });
+        assert_int_equal(b->out.n, 0);
+    }
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = 3, .more = true });
+    assert_null(find(b, ACT_ATTEMPT_CREATE));
+    tell(b, (struct scheduler_event){ .kind = EV_PLACE });
+    int64_t started[2];
+    size_t n = 0;
+    for (size_t i = 0; i < b->out.n; i++)
+        if (b->out.items[i].kind == ACT_ATTEMPT_CREATE)
+            started[n++] = b->out.items[i].job;
+    assert_int_equal(n, 2);
+    assert_int_equal(started[0], 2);
+    assert_int_equal(started[1], 1);
+    tell(b, (struct scheduler_event){ .kind = EV_PLACE });
+    assert_int_equal(b->out.n, 0);
+}
+
+static void only_the_executor_of_a_current_rank_has_it(void **state) {
+    struct bench *b = *state;
+    bool current;
+    attach(b, "a", 1, 1, NULL);
+    submit(b, 1, 0, 2, 0);
+    attach(b, "b", 1, 1, NULL); /* attempt 1 starts */
+    assert_true(scheduler_has_rank(b->s, "a", 1, 1, 0, &current) && current);
+    assert_true(scheduler_has_rank(b->s, "b", 1, 1, 1, NULL));
+    assert_false(scheduler_has_rank(b->s, "b", 1, 1, 0, &current));
+    assert_true(current);
+    static const struct {
+        int64_t job;
+        int attempt, rank;
+    } none[] = { { 2, 1, 0 }, { 1, 2, 0 }, { 1, 0, 0 }, { 1, 1, 2 }, { 1, 1, -1 } };
+    for (size_t i = 0; i < sizeof none / sizeof *none; i++) {
+        assert_false(scheduler_has_rank(b->s, "a", none[i].job, none[i].attempt, none[i].rank, &current));
+        assert_false(current);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_final_state_has_an_edge_but_a_failed_jobs_retry),
@@ -423,6 +471,8 @@ int main(void) {
         ON_BENCH(a_gang_on_gpus_waits_for_hosts_whose_ranks_can_communicate_and_blocks_no_job),
         ON_BENCH(an_older_starts_word_of_its_devices_comes_too_late),
         ON_BENCH(a_rank_that_lost_its_device_waits_for_another_and_says_so),
+        ON_BENCH(jobs_start_once_after_events_that_arrive_together_and_in_order_of_priority),
+        ON_BENCH(only_the_executor_of_a_current_rank_has_it),
         ON_BENCH(higher_priority_goes_first_and_equals_in_order_of_submission),
         ON_BENCH(a_narrow_job_does_not_overtake_a_wide_one_that_waits),
         ON_BENCH(a_job_wider_than_all_hosts_blocks_no_job_and_has_a_reason),

@@ -54,6 +54,7 @@ struct sim_job { /* its rows */
 };
 struct world {
     uint64_t seed, random;
+    bool placing_waits; /* jobs start after the next event without `more` */
     int64_t now;
     struct scheduler *scheduler;
     struct sim_agent agents[AGENTS];
@@ -276,12 +277,17 @@ static void check_explanation(struct world *w) {
 
 static void step(struct world *w, const struct scheduler_event *ev) {
     struct scheduler_actions actions = { 0 };
-    scheduler_step(w->scheduler, ev, w->now, &actions);
+    struct scheduler_event event = *ev;
+    event.more = chance(w, 4); /* jobs start after a later event */
+    scheduler_step(w->scheduler, &event, w->now, &actions);
     apply(w, &actions);
     scheduler_actions_done(&actions);
     scheduler_each_executor(w->scheduler, check_slots, w);
     scheduler_each_job(w->scheduler, check_job, w);
-    check_explanation(w);
+    if (event.kind != EV_EXECUTOR_SEEN) /* which places nothing */
+        w->placing_waits = event.more;
+    if (!w->placing_waits)
+        check_explanation(w);
     /* The processes that really run, including those of fenced attempts, never need more slots than exist. */
     for (int i = 0; i < AGENTS; i++) {
         int running = 0;
