@@ -16,7 +16,7 @@
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 enum log_format { LOG_TEXT, LOG_JSON };
 
-/* Set once at the start of main, from --log-format and --log-level. Defaults: text, info. */
+/* Set at the start of main, from --log-format and --log-level, and when these are read again. Defaults: text, info. */
 void log_setup(enum log_format format, enum log_level min_level);
 
 struct log_value {

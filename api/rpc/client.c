@@ -147,6 +147,13 @@ status_t rpc_channel_as(struct rpc_channel *connection, const char *token, struc
     return ST_OK;
 }
 
+bool rpc_channel_is_idle(struct rpc_channel *ch) {
+    pthread_mutex_lock(&ch->owner.lock);
+    const bool idle = ch->owner.n == 0;
+    pthread_mutex_unlock(&ch->owner.lock);
+    return idle;
+}
+
 struct rpc_channel *rpc_channel_close(struct rpc_channel *ch) {
     if (!ch)
         return NULL;

@@ -44,6 +44,8 @@ MUST_CHECK status_t rpc_channel_open(const struct rpc_channel_config *, struct r
  * INVALID_ARGUMENT for a token that a header cannot carry. */
 MUST_CHECK status_t rpc_channel_as(struct rpc_channel *connection, const char *token, struct rpc_channel **ret,
                                    struct err *e);
+/* Whether no call of the channel is left: then rpc_channel_close does not wait. */
+bool rpc_channel_is_idle(struct rpc_channel *);
 /* Cancels the calls that have not ended, waits until their references are released, and frees the channel. NULL is
  * fine; returns NULL. Do not call it from an event. */
 struct rpc_channel *rpc_channel_close(struct rpc_channel *);

@@ -50,8 +50,13 @@ static status_t listen_tcp(struct rpc_server *s, struct rpc_address *a, const st
     if (!local && !s->config.access)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "the address %s can be reached by other machines, and the server has no access rules", a->text);
+    if (s->n_certificates == MAX_LISTENERS)
+        return err_set(e, ST_RESOURCE_EXHAUSTED, "a server listens on at most %d addresses with TLS", MAX_LISTENERS);
     grpc_server_credentials *credentials;
-    TRY(credentials_server(tls, &credentials, e));
+    struct certificates *certificates;
+    TRY(credentials_server(tls, &credentials, &certificates, e));
+    if (certificates)
+        s->certificates[s->n_certificates++] = certificates;
     int port = grpc_server_add_http2_port(s->core, a->text, credentials);
     grpc_server_credentials_release(credentials);
     if (port == 0)

@@ -6,6 +6,7 @@
  * Stopping: new calls are refused, running ones get the grace period and are then cancelled, and the completion queue
  * is shut down last, when gRPC has released every call. gRPC aborts the process if a batch meets a queue that was shut
  * down, so this order must not change. */
+#include "api/rpc/credentials.h"
 #include "api/rpc/health.h"
 #include "api/rpc/log.h"
 #include "api/rpc/reflection.h"
@@ -164,6 +165,12 @@ status_t rpc_server_start(struct rpc_server *s, struct err *e) {
     return loop_run(&s->loop, e);
 }
 
+status_t rpc_server_reload_tls(struct rpc_server *s, struct err *e) {
+    for (size_t i = 0; i < s->n_certificates; i++)
+        TRY(certificates_reload(s->certificates[i], e));
+    return ST_OK;
+}
+
 void rpc_server_set_serving(struct rpc_server *s, const char *service, bool serving) {
     health_set(s->health, service, serving);
 }
@@ -208,6 +215,8 @@ struct rpc_server *rpc_server_close(struct rpc_server *s) {
     grpc_server_destroy(s->core);
     for (size_t i = 0; i < s->n_listeners; i++)
         socket_lock_give(s->listeners[i].path, s->listeners[i].lock_fd);
+    for (size_t i = 0; i < s->n_certificates; i++)
+        certificates_close(s->certificates[i]);
     s->health = health_close(s->health);
     s->descriptors = descriptors_close(s->descriptors);
     owner_done(&s->owner);

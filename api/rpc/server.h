@@ -98,6 +98,10 @@ MUST_CHECK status_t rpc_server_listen_within(struct rpc_server *, char *ret_boun
 
 MUST_CHECK status_t rpc_server_start(struct rpc_server *, struct err *e);
 
+/* Reads the files of TLS of all addresses again. New connections use them; open ones, and their calls, stay. On an
+ * error an address keeps what it had. After start, any thread. */
+MUST_CHECK status_t rpc_server_reload_tls(struct rpc_server *, struct err *e);
+
 /* Sends the reply of a unary call. The handler calls it once; the message is copied. */
 void rpc_reply(struct rpc_call *, const ProtobufCMessage *message);
 

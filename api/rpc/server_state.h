@@ -13,6 +13,7 @@
 
 #include <stdatomic.h>
 
+struct certificates;
 struct health;
 
 enum { ROUTE_BYTES = 192, MAX_LISTENERS = 8 };
@@ -60,6 +61,8 @@ struct rpc_server {
     struct slot *slots;
     struct listener listeners[MAX_LISTENERS]; /* unix sockets */
     size_t n_listeners;
+    struct certificates *certificates[MAX_LISTENERS]; /* of the addresses with TLS */
+    size_t n_certificates;
 
     struct tag down;
     pthread_mutex_t lock;

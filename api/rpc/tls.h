@@ -1,4 +1,4 @@
-/* The files of TLS, all PEM. Read once, when a server listens or a channel opens.
+/* The files of TLS, all PEM. Read when a server listens or a channel opens, and by rpc_server_reload_tls.
  *
  *   server  cert + key                 the server proves its identity
  *           cert + key + ca            also, every client must have a certificate signed by ca (mutual TLS)

@@ -339,6 +339,11 @@ void agent_leave(struct agent *a, const char *signal) { stop_begin(a, "leaving",
 
 void agent_drain(struct agent *a, const char *signal) { stop_begin(a, "draining", signal, true); }
 
+status_t agent_reload(struct agent *a, struct err *e) {
+    TRY(control_stream_reload(a->control, e));
+    return report_stream_reload(a->report, e);
+}
+
 const struct host *agent_host(const struct agent *a) { return &a->host; }
 
 /* GPUs that workers cannot use are not offered. The reason is shown in the same place as that of a missing driver. */

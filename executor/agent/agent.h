@@ -27,6 +27,10 @@ const struct host *agent_host(const struct agent *a);
  * their last records and quits the loop, within five seconds. Called once. */
 void agent_leave(struct agent *a, const char *signal);
 
+/* Reads the files of TLS and of the token again. Streams and ranks stay; the next dial uses what was read. On an error
+ * both streams keep what they have. */
+MUST_CHECK status_t agent_reload(struct agent *a, struct err *e);
+
 /* This signal (SIGUSR1) asked the agent to drain: the controller makes the jobs write checkpoints and leave. Then the
  * agent quits the loop. Called once, before agent_leave, which may follow and ends the workers that still run. */
 void agent_drain(struct agent *a, const char *signal);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "executor/agent/dialer.h"
 #include "executor/agent/grpc_stream.h"
 #include "executor/agent/heartbeat.h"
 
@@ -27,7 +28,7 @@ enum { WELCOME_MS = 5000 };
 struct control_stream {
     const struct host *host;
     struct control_stream_owner owner;
-    struct rpc_channel *channel;
+    struct dialer dialer;
     struct grpc_stream *stream;
     struct heartbeat *heartbeat;
     bool attached;
@@ -236,8 +237,9 @@ static status_t hello_send(struct control_stream *s, struct err *e) {
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
     m.hello = &hello;
     struct grpc_stream_owner owner = { .ctx = s, .message = on_message, .writable = on_writable, .ended = on_ended };
-    status_t st = grpc_stream_open(s->host->loop, s->channel, &trainyard__v1__dispatch_service__descriptor, "Attach",
-                                   &m.base, &owner, &s->stream, e);
+    status_t st = grpc_stream_open(s->host->loop, dialer_channel(&s->dialer),
+                                   &trainyard__v1__dispatch_service__descriptor, "Attach", &m.base, &owner, &s->stream,
+                                   e);
     s->owner.hello_end(s->owner.ctx, &hello);
     return st;
 }
@@ -265,13 +267,7 @@ status_t control_stream_open(const struct host *host, const struct control_strea
     s->welcome = (struct reactor_timer){ .fire = welcome_fire, .ctx = s };
     s->alive = (struct reactor_timer){ .fire = alive_fire, .ctx = s };
     TRY(heartbeat_open(2 * host->options->hang_ms, &s->heartbeat, e));
-    struct rpc_channel_config config = {
-        .address = host->options->controller,
-        .tls = host->options->tls,
-        .token = host->options->token,
-        .token_file = host->options->token_file,
-    };
-    TRY(rpc_channel_open(&config, &s->channel, e));
+    TRY(dialer_open(&s->dialer, host->options, e));
     reactor_timer_set(host->loop, &s->alive, 0);
     reactor_timer_set(host->loop, &s->dial, 0);
     *ret = take_ptr(&s);
@@ -294,6 +290,8 @@ void control_stream_end(struct control_stream *s) {
         grpc_stream_send_end(s->stream);
 }
 
+status_t control_stream_reload(struct control_stream *s, struct err *e) { return dialer_reload(&s->dialer, e); }
+
 struct control_stream *control_stream_close(struct control_stream *s) {
     if (!s)
         return NULL;
@@ -302,7 +300,7 @@ struct control_stream *control_stream_close(struct control_stream *s) {
     reactor_timer_cancel(s->host->loop, &s->alive);
     heartbeat_close(s->heartbeat);
     grpc_stream_close(s->stream);
-    rpc_channel_close(s->channel);
+    dialer_close(&s->dialer);
     free(s);
     return NULL;
 }

@@ -32,6 +32,8 @@ struct control_stream_owner {
 
 MUST_CHECK status_t control_stream_open(const struct host *host, const struct control_stream_owner *owner,
                                         struct control_stream **ret, struct err *e);
+/* Reads the files of TLS and of the token again, for the next dial. */
+MUST_CHECK status_t control_stream_reload(struct control_stream *s, struct err *e);
 struct control_stream *control_stream_close(struct control_stream *s);
 CLEANUP_DEFINE(struct control_stream *, control_stream_close)
 

@@ -19,6 +19,14 @@ struct program {
     bool draining, leaving;
 };
 
+static void reload(struct agent *agent) {
+    struct err why;
+    if (agent_reload(agent, &why) == ST_OK)
+        log_event(LOG_INFO, "reloaded", NULL);
+    else
+        log_event(LOG_ERROR, "not_reloaded", "reason", LOG_STR(why.msg), NULL);
+}
+
 static void signal_ready(void *ctx, uint32_t events) {
     (void)events;
     struct program *p = ctx;
@@ -27,6 +35,10 @@ static void signal_ready(void *ctx, uint32_t events) {
     if (read(p->signals.fd, &info, sizeof info) != sizeof info || p->leaving)
         return;
     snprintf(name, sizeof name, "SIG%s", sigabbrev_np((int)info.ssi_signo));
+    if (info.ssi_signo == SIGHUP) {
+        reload(p->agent);
+        return;
+    }
     if (info.ssi_signo != SIGUSR1) {
         p->leaving = true;
         agent_leave(p->agent, name);

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "executor/agent/dialer.h"
 #include "executor/agent/grpc_stream.h"
 
 #include <stdlib.h>
@@ -43,7 +44,7 @@ struct flow {
 struct report_stream {
     const struct host *host;
     struct report_stream_owner owner;
-    struct rpc_channel *channel;
+    struct dialer dialer;
     struct grpc_stream *stream;
     bool attached; /* the control stream is attached */
     bool congested;
@@ -280,8 +281,8 @@ static void dial(struct report_stream *r) {
     for (size_t i = 0; i < r->n_flows; i++)
         r->flows[i] = flow_begin(r->flows[i].log);
     struct err why;
-    if (grpc_stream_open(r->host->loop, r->channel, &trainyard__v1__dispatch_service__descriptor, "Report", NULL,
-                         &owner, &r->stream, &why) != ST_OK) {
+    if (grpc_stream_open(r->host->loop, dialer_channel(&r->dialer), &trainyard__v1__dispatch_service__descriptor,
+                         "Report", NULL, &owner, &r->stream, &why) != ST_OK) {
         log_event(LOG_ERROR, "report_stream_failed", "message", LOG_STR(why.msg), NULL);
         stream_drop(r);
     }
@@ -298,16 +299,12 @@ status_t report_stream_open(const struct host *host, const struct report_stream_
     r->redial = (struct reactor_timer){ .fire = redial_fire, .ctx = r };
     bytes_init(&r->packed, BATCH_BYTES + LIMIT_RECORD_BYTES);
     r->records = alloc_zeroed(LIMIT_BATCH_RECORDS, sizeof *r->records);
-    struct rpc_channel_config config = {
-        .address = host->options->controller,
-        .tls = host->options->tls,
-        .token = host->options->token,
-        .token_file = host->options->token_file,
-    };
-    TRY(rpc_channel_open(&config, &r->channel, e));
+    TRY(dialer_open(&r->dialer, host->options, e));
     *ret = take_ptr(&r);
     return ST_OK;
 }
+
+status_t report_stream_reload(struct report_stream *r, struct err *e) { return dialer_reload(&r->dialer, e); }
 
 struct report_stream *report_stream_close(struct report_stream *r) {
     if (!r)
@@ -315,7 +312,7 @@ struct report_stream *report_stream_close(struct report_stream *r) {
     reactor_timer_cancel(r->host->loop, &r->pump);
     reactor_timer_cancel(r->host->loop, &r->redial);
     grpc_stream_close(r->stream);
-    rpc_channel_close(r->channel);
+    dialer_close(&r->dialer);
     bytes_done(&r->packed);
     free(r->records);
     free(r->flows);

@@ -23,6 +23,8 @@ struct report_stream_owner {
 
 MUST_CHECK status_t report_stream_open(const struct host *host, const struct report_stream_owner *owner,
                                        struct report_stream **ret, struct err *e);
+/* Reads the files of TLS and of the token again, for the next dial. */
+MUST_CHECK status_t report_stream_reload(struct report_stream *r, struct err *e);
 struct report_stream *report_stream_close(struct report_stream *r);
 CLEANUP_DEFINE(struct report_stream *, report_stream_close)
 

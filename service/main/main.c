@@ -2,9 +2,10 @@
  *
  * serve opens the parts in this order: the controller, the access check, the RPC server on every address, the HTTP
  * pages, the web page, which makes its calls on a connection of this process to the RPC server. Calls are served from
- * then on, but grpc.health.v1 reports NOT_SERVING until the controller leads. The main thread then waits for a signal
- * and polls leadership: it prints `ready` when the controller first leads. A controller that has lost the lead does not
- * try again; the program ends with status 1, and a supervisor starts a new one.
+ * then on, but grpc.health.v1 reports NOT_SERVING until the controller leads. The main thread then waits for a signal,
+ * gives the supervisor signs of life while the controller's loop goes on, and polls leadership: it prints `ready` when
+ * the controller first leads. A controller that has lost the lead does not try again; the program ends with status 1,
+ * and a supervisor starts a new one.
  *
  * The end has an order too. First the waiting work is stopped (planner, spec checks, control streams of agents),
  * because a handler that waits would delay rpc_server_stop. After that the servers are closed, and the controller last.
@@ -12,7 +13,9 @@
  * migrate handles signals with a pipe: the first signal asks the migration to stop, and a second one kills the
  * program. */
 #include "api/rpc/server.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/supervisor.h"
 #include "service/controller/controller.h"
 #include "service/controller/keyring.h"
 #include "service/controller/planner.h"
@@ -35,6 +38,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,9 +147,41 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     return ST_OK;
 }
 
-/* Waits for SIGINT, SIGTERM, or the loss of leadership. Prints `ready` when the controller first leads. Returns the
- * exit status. */
-static int stand_watch(struct controller *c, struct rpc_server *server, const char *address, const sigset_t *signals) {
+/* The command line, for SIGHUP, and what it changes. */
+struct reloadable {
+    int argc;
+    char **argv;
+    struct controller *controller;
+    struct rpc_server *server, *join;
+    struct supervisor *supervisor;
+};
+
+/* The files of TLS first: if they cannot be used, the other options change all the same, and the reason is logged. */
+static void reload(const struct reloadable *r) {
+    struct options fresh;
+    struct err e = { "" }, tls = { "" };
+    supervisor_notify(r->supervisor, "RELOADING=1");
+    status_t st_tls = rpc_server_reload_tls(r->server, &tls);
+    if (st_tls == ST_OK && r->join)
+        st_tls = rpc_server_reload_tls(r->join, &tls);
+    status_t st = options_parse(r->argc, r->argv, &fresh, &e);
+    if (st == ST_OK) {
+        log_setup(fresh.log_format, fresh.log_level);
+        controller_set_max_jobs(r->controller, fresh.max_jobs);
+        options_done(&fresh);
+    }
+    if (st_tls == ST_OK && st == ST_OK)
+        log_event(LOG_INFO, "reloaded", NULL);
+    else
+        log_event(LOG_ERROR, "not_reloaded", "tls", LOG_STR(tls.msg), "options", LOG_STR(e.msg), NULL);
+    supervisor_notify(r->supervisor, "READY=1");
+}
+
+/* Waits for SIGINT, SIGTERM, or the loss of leadership; SIGHUP reloads. Prints `ready` when the controller first leads.
+ * Returns the exit status. */
+static int stand_watch(const struct reloadable *r, const char *address, const sigset_t *signals) {
+    struct controller *c = r->controller;
+    struct rpc_server *server = r->server;
     bool printed = false, led = false;
     for (;;) {
         int64_t epoch;
@@ -161,9 +197,12 @@ static int stand_watch(struct controller *c, struct rpc_server *server, const ch
         led = leads;
         if (controller_deposed(c))
             return 1;
+        supervisor_watch(r->supervisor, controller_beats(c), clock_mono_ms());
         struct timespec poll = { .tv_nsec = (printed ? POLL_MS : 10) * 1000000L };
         int signal = sigtimedwait(signals, NULL, &poll);
-        if (signal > 0) {
+        if (signal == SIGHUP) {
+            reload(r);
+        } else if (signal > 0) {
             log_event(LOG_INFO, "stopping", "signal", LOG_INT(signal), NULL);
             return 0;
         }
@@ -205,13 +244,28 @@ static status_t pages_open(const struct options *o, struct controller *c, const 
     return ST_OK;
 }
 
-static int serve(const struct options *o) {
+/* A shell or a container often allows 1,024, which a thousand executors use up, and more on request. */
+static void raise_open_files(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= OPEN_FILES)
+        return;
+    limit.rlim_cur = limit.rlim_max < OPEN_FILES ? limit.rlim_max : OPEN_FILES;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur < OPEN_FILES)
+        log_event(LOG_WARN, "few_open_files", "limit", LOG_INT((int64_t)limit.rlim_cur), "reason",
+                  LOG_STR("each executor and client needs one: raise the hard limit (LimitNOFILE) to 65536"), NULL);
+}
+
+static int serve(const struct options *o, int argc, char **argv) {
+    CLEANUP(supervisor_done) struct supervisor supervisor;
+    supervisor_init(&supervisor);
     sigset_t signals;
     sigemptyset(&signals);
+    sigaddset(&signals, SIGHUP);
     sigaddset(&signals, SIGINT);
     sigaddset(&signals, SIGTERM);
     sigprocmask(SIG_BLOCK, &signals, NULL); /* before the first thread starts, because threads inherit the mask */
     signal(SIGPIPE, SIG_IGN);
+    raise_open_files();
     prctl(PR_SET_DUMPABLE, 0); /* no core dump has a key or a secret, and no process of the same user reads them */
 
     struct err e;
@@ -238,6 +292,7 @@ static int serve(const struct options *o) {
                                           .keep_ended_days = o->keep_ended_days,
                                           .forget_lost_days = o->forget_lost_days,
                                           .audit_days = o->audit_days,
+                                          .max_jobs = o->max_jobs,
                                           .checkpoint_wait_s = o->checkpoint_wait_s,
                                           .elastic_settle_s = o->elastic_settle_s,
                                           .code_bytes = (int64_t)o->code_mib << 20,
@@ -271,7 +326,10 @@ static int serve(const struct options *o) {
         rpc_server_close(server);
         return complain("", &e);
     }
-    int rc = stand_watch(c, server, bound.first, &signals);
+    const struct reloadable reloadable = { argc, argv, c, server, join, &supervisor };
+    supervisor_notify(&supervisor, "READY=1");
+    int rc = stand_watch(&reloadable, bound.first, &signals);
+    supervisor_notify(&supervisor, "STOPPING=1");
     access_unwatch(access);
     planner_stop(controller_planner(c));
     spec_checks_stop(controller_spec_checks(c));
@@ -298,7 +356,7 @@ int main(int argc, char **argv) {
         if (keyring_make_file(o.key_path, &e) == ST_OK)
             return 0;
         return complain("make-secret-key: ", &e);
-    case OPTIONS_SERVE: return serve(&o);
+    case OPTIONS_SERVE: return serve(&o, argc, argv);
     }
     return 0;
 }

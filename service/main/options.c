@@ -3,16 +3,26 @@
   * Each option is stored by `take`, which also checks the range of a number and the form of a path. A word that is not
   * an option can only be a command: `migrate`, or `make-secret-key` with its file. After the pass, `check` compares
   * options with each other and requires those that the command needs; --help and --version need none. Every error is
-  * INVALID_ARGUMENT and names the option or the word. Values are pointers into argv and are not copied. */
+  * INVALID_ARGUMENT and names the option or the word. Values are pointers into argv and are not copied.
+  *
+  * The file of --options has one option on each line, in place of which its lines are taken: the name without the
+  * dashes, and the value behind spaces or a '='. Values are pointers into its text. */
 #include "service/main/options.h"
 
+#include "base/alloc.h"
+#include "base/bytes.h"
+#include "base/file.h"
 #include "service/http/metrics.h"
 
 #include <errno.h>
 #include <getopt.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Of the file of --options. */
+#define FILE_BYTES (64 << 10)
 
 const char *options_help(void) {
     return "trainyard-controller: stores jobs in PostgreSQL, places them on executors, and answers clients\n"
@@ -54,6 +64,7 @@ const char *options_help(void) {
            "  --web ADDR            serve the web page at host:port to everyone who has a token; where other machines "
            "reach it, over\n"
            "                        TLS\n"
+           "  --max-jobs N          how many jobs may exist that have not ended, 1 to 10000000; default: 1000000\n"
            "  --access-log FILE     write a line of JSON about each call to FILE; '-': to the log\n"
            "  --notify FILE         notify webhooks and commands of events of jobs, as the YAML of FILE says\n"
            "  --tls-cert FILE --tls-key FILE [--tls-ca FILE]\n"
@@ -67,6 +78,9 @@ const char *options_help(void) {
            "  --require-tokens      calls over plain TCP need a token, too; those by a unix socket never do\n"
            "  --log-format FORMAT   text (default) or json, on stderr\n"
            "  --log-level LEVEL     debug, info (default), warn or error\n"
+           "  --options FILE        more options, one on each line, without the dashes: log-level debug. SIGHUP reads "
+           "FILE\n"
+           "                        again, of which log-level and max-jobs take effect, and the files of TLS\n"
            "  --to VERSION          migrate: to this schema version, up or down; default: this program's\n"
            "  --wait SECONDS        migrate: wait so long for a PostgreSQL that takes no connections yet, 0 to 86400;\n"
            "                        default: 0\n"
@@ -98,6 +112,8 @@ enum {
     OPT_HTTP,
     OPT_WEB,
     OPT_METRICS_JOBS,
+    OPT_MAX_JOBS,
+    OPT_FILE,
     OPT_NOTIFY,
     OPT_ACCESS_LOG,
     OPT_CERT,
@@ -131,6 +147,8 @@ static const struct option OPTIONS[] = {
     { "http", required_argument, NULL, OPT_HTTP },
     { "web", required_argument, NULL, OPT_WEB },
     { "metrics-jobs", required_argument, NULL, OPT_METRICS_JOBS },
+    { "max-jobs", required_argument, NULL, OPT_MAX_JOBS },
+    { "options", required_argument, NULL, OPT_FILE },
     { "access-log", required_argument, NULL, OPT_ACCESS_LOG },
     { "notify", required_argument, NULL, OPT_NOTIFY },
     { "tls-cert", required_argument, NULL, OPT_CERT },
@@ -232,6 +250,14 @@ static status_t take_metrics_jobs(struct options *o, const char *value, struct e
     return err_set(e, ST_INVALID_ARGUMENT, "--metrics-jobs: '%s' is not from 0 to %d", value, METRICS_JOBS_MAX);
 }
 
+static status_t take_max_jobs(struct options *o, const char *value, struct err *e) {
+    if (number(value, 1, 10000000, &o->max_jobs))
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "--max-jobs: '%s' is not from 1 to 10000000", value);
+}
+
+static status_t take_file(struct options *o, const char *path, struct err *e);
+
 static status_t take(struct options *o, int which, const char *value, struct err *e) {
     switch (which) {
     case OPT_DATABASE: o->database = value; return ST_OK;
@@ -239,6 +265,8 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_HTTP: o->http = value; return ST_OK;
     case OPT_WEB: o->web = value; return ST_OK;
     case OPT_METRICS_JOBS: return take_metrics_jobs(o, value, e);
+    case OPT_MAX_JOBS: return take_max_jobs(o, value, e);
+    case OPT_FILE: return take_file(o, value, e);
     case OPT_ACCESS_LOG: o->access_log = value; return ST_OK;
     case OPT_NOTIFY: o->notify = value; return ST_OK;
     case OPT_CERT: o->tls.cert = value; return ST_OK;
@@ -272,6 +300,58 @@ static status_t take(struct options *o, int which, const char *value, struct err
     }
 }
 
+static const struct option *find_option(const char *name) {
+    for (const struct option *known = OPTIONS; known->name; known++)
+        if (strcmp(known->name, name) == 0 && known->val != OPT_FILE && known->val != OPT_HELP &&
+            known->val != OPT_VERSION)
+            return known;
+    return NULL;
+}
+
+/* line: writable, without its end. */
+static status_t take_line(struct options *o, char *line, struct err *e) {
+    char *name = line + strspn(line, " \t");
+    char *end = name + strlen(name);
+    while (end > name && strchr(" \t\r", end[-1]))
+        *--end = '\0';
+    if (!*name || *name == '#')
+        return ST_OK;
+    char *value = name + strcspn(name, " \t=");
+    if (*value)
+        *value++ = '\0';
+    value += strspn(value, " \t=");
+    const struct option *known = find_option(name);
+    if (!known)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not an option of a file; see --help", name);
+    if (!*value != !known->has_arg)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%s' %s", name,
+                       known->has_arg ? "needs a value; see --help" : "has no value; see --help");
+    return take(o, known->val, value, e);
+}
+
+static status_t take_file(struct options *o, const char *path, struct err *e) {
+    CLEANUP(bytes_done) struct bytes text;
+    bytes_init(&text, FILE_BYTES);
+    if (o->file_text)
+        return err_set(e, ST_INVALID_ARGUMENT, "--options: only one file can be given");
+    status_t st = file_read(path, &text, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "--options: ");
+    o->file_text = alloc_copy_text(text.data ? text.data : "");
+    int line_number = 1;
+    for (char *line = o->file_text, *next; line; line = next, line_number++) {
+        next = strchr(line, '\n');
+        if (next)
+            *next++ = '\0';
+        char where[300];
+        snprintf(where, sizeof where, "--options: %.200s:%d: ", path, line_number);
+        st = take_line(o, line, e);
+        if (st != ST_OK)
+            return err_prefix(e, st, "%s", where);
+    }
+    return ST_OK;
+}
+
 static status_t check(const struct options *o, struct err *e) {
     if (o->what == OPTIONS_HELP || o->what == OPTIONS_VERSION)
         return ST_OK;
@@ -294,36 +374,51 @@ static status_t check(const struct options *o, struct err *e) {
     return ST_OK;
 }
 
-status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
-    struct options o = { .what = OPTIONS_SERVE,
-                         .to = -1,
-                         .forget_lost_days = 30,
-                         .audit_days = 400,
-                         .metrics_jobs = METRICS_JOBS,
-                         .log_level = LOG_INFO };
+void options_done(struct options *o) {
+    free(o->file_text);
+    o->file_text = NULL;
+}
+
+static status_t parse(int argc, char **argv, struct options *o, struct err *e) {
     opterr = 0;
+    optind = 0; /* glibc: from the first argument, also the second time */
     int which;
     while ((which = getopt_long(argc, argv, ":", OPTIONS, NULL)) != -1) {
         if (which == ':')
             return err_set(e, ST_INVALID_ARGUMENT, "%s needs a value; see --help", argv[optind - 1]);
         if (which == '?')
             return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not an option; see --help", argv[optind - 1]);
-        TRY(take(&o, which, optarg, e));
+        TRY(take(o, which, optarg, e));
     }
-    if (optind < argc && o.what == OPTIONS_SERVE) {
+    if (optind < argc && o->what == OPTIONS_SERVE) {
         if (strcmp(argv[optind], "migrate") == 0)
-            o.what = OPTIONS_MIGRATE;
+            o->what = OPTIONS_MIGRATE;
         else if (strcmp(argv[optind], "make-secret-key") == 0)
-            o.what = OPTIONS_MAKE_KEY;
+            o->what = OPTIONS_MAKE_KEY;
         else
             return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not a command; see --help", argv[optind]);
         optind++;
     }
-    if (optind < argc && o.what == OPTIONS_MAKE_KEY)
-        o.key_path = argv[optind++];
+    if (optind < argc && o->what == OPTIONS_MAKE_KEY)
+        o->key_path = argv[optind++];
     if (optind < argc)
         return err_set(e, ST_INVALID_ARGUMENT, "'%s' is one word too many; see --help", argv[optind]);
-    TRY(check(&o, e));
-    *ret = o;
-    return ST_OK;
+    return check(o, e);
+}
+
+status_t options_parse(int argc, char **argv, struct options *ret, struct err *e) {
+    struct options o = {
+        .what = OPTIONS_SERVE,
+        .to = -1,
+        .forget_lost_days = 30,
+        .audit_days = 400,
+        .metrics_jobs = METRICS_JOBS,
+        .log_level = LOG_INFO,
+    };
+    status_t st = parse(argc, argv, &o, e);
+    if (st == ST_OK)
+        *ret = o;
+    else
+        options_done(&o);
+    return st;
 }

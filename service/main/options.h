@@ -31,6 +31,8 @@ struct options {
     int elastic_settle_s;  /* the same */
     int code_mib;          /* 0 = the default */
     int metrics_jobs;
+    int max_jobs;    /* 0 = the default */
+    char *file_text; /* of --options, to which strings above may point; NULL: none. Owned */
     struct rpc_tls tls;
     const char *join, *ca_key; /* where hosts join; both or none */
     bool require_tokens;       /* for calls over plain TCP too */
@@ -40,8 +42,10 @@ struct options {
     int wait_s; /* migrate: how long to wait until PostgreSQL accepts connections */
 };
 
-/* Strings point into argv. INVALID_ARGUMENT names the option. */
+/* Strings point into argv and file_text. INVALID_ARGUMENT names the option. May be called again, to read the file of
+ * --options again. */
 MUST_CHECK status_t options_parse(int argc, char **argv, struct options *ret, struct err *e);
+void options_done(struct options *o);
 const char *options_help(void);
 
 #endif

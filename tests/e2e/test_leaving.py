@@ -57,7 +57,7 @@ def agents(tmp_path_factory, text_file):
 
 def test_what_is_submitted_after_an_agents_end_runs_elsewhere(agents, tiny):
     stays = agents.start(slots=2)
-    for number in signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGKILL:
+    for number in signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL:
         leaves = agents.start(slots=1)  # which a job of one rank fits best
         os.kill(agents.started[leaves].pid, number)
         status = agents.started[leaves].wait(60 * PATIENCE)

@@ -27,5 +27,6 @@ ca other
 leaf server good DNS:localhost,IP:127.0.0.1
 leaf elsewhere good DNS:elsewhere.example
 leaf executor-7 good URI:trainyard://executor/7,DNS:executor-7.example
+leaf other-server other DNS:localhost,IP:127.0.0.1
 leaf stranger other DNS:stranger.example
 expired_leaf expired good DNS:expired.example

@@ -210,7 +210,7 @@ static void tls_files_that_do_not_fit_are_named(void **state) {
     assert_non_null(strstr(e.msg, "empty' holds no PEM certificate"));
     struct rpc_tls unfit = { .cert = file("server.pem"), .key = file("executor-7.key") };
     assert_int_equal(rpc_server_listen(server, "127.0.0.1:0", &unfit, NULL, &e), ST_INVALID_ARGUMENT);
-    assert_non_null(strstr(e.msg, "cannot use the certificate"));
+    assert_non_null(strstr(e.msg, "do not belong together"));
     rpc_server_close(server);
     struct rpc_channel *channel;
     struct rpc_channel_config config = { .address = "127.0.0.1:1", .tls = { .cert = file("server.pem") } };
@@ -240,8 +240,57 @@ static void a_unix_socket_is_spoken_to_without_tls(void **state) {
     assert_int_equal(rmdir(y.directory), 0);
 }
 
+static void copy(const char *from, const char *to) {
+    char command[300];
+    snprintf(command, sizeof command, "cp %s %s", file(from), file(to));
+    assert_int_equal(system(command), 0);
+}
+
+/* A certificate is renewed by another CA, as on disk, and read again while a connection is open. */
+static void certificates_are_read_again_and_open_connections_stay(void **state) {
+    (void)state;
+    struct echo echo = { 0 };
+    char address[RPC_ADDRESS_BYTES];
+    char cert[128], key[128], ca[128]; /* file keeps few paths */
+    const struct rpc_tls tls = { .cert = cert, .key = key, .ca = ca };
+    snprintf(cert, sizeof cert, "%s", file("now.pem"));
+    snprintf(key, sizeof key, "%s", file("now.key"));
+    snprintf(ca, sizeof ca, "%s", file("now-ca.pem"));
+    struct rpc_server *server;
+    struct err e = { "" };
+    copy("server.pem", "now.pem");
+    copy("server.key", "now.key");
+    copy("good.pem", "now-ca.pem");
+    OK(echo_open(NULL, &echo, &server, why));
+    OK(rpc_server_listen(server, "127.0.0.1:0", &tls, address, why));
+    OK(rpc_server_start(server, why));
+    struct rpc_channel_config config = { .address = address, .peer = "the server" };
+    config.tls = (struct rpc_tls){ .ca = file("good.pem"),
+                                   .cert = file("executor-7.pem"),
+                                   .key = file("executor-7.key") };
+    CLEANUP(rpc_channel_closep) struct rpc_channel *open = NULL;
+    OK(rpc_channel_open(&config, &open, why));
+    OK(ask(open, "x", 10000, NULL, NULL, why));
+    assert_int_equal(try_call(address, "good.pem", "stranger", NULL, &e), ST_UNAVAILABLE);
+
+    copy("other-server.key", "now.key");
+    assert_int_equal(rpc_server_reload_tls(server, &e), ST_INVALID_ARGUMENT);
+    assert_non_null(strstr(e.msg, "do not belong together"));
+    OK(try_call(address, "good.pem", "executor-7", NULL, why)); /* with what it had */
+
+    copy("other-server.pem", "now.pem");
+    copy("other.pem", "now-ca.pem");
+    OK(rpc_server_reload_tls(server, why));
+    OK(rpc_server_reload_tls(server, why)); /* before gRPC has taken the first */
+    OK(try_call(address, "other.pem", "stranger", NULL, why));
+    assert_int_equal(try_call(address, "good.pem", "executor-7", NULL, &e), ST_UNAVAILABLE);
+    OK(ask(open, "x", 10000, NULL, NULL, why)); /* over the connection of the first certificate */
+    rpc_server_close(server);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(certificates_are_read_again_and_open_connections_stay),
         cmocka_unit_test(a_server_with_tls_proves_who_it_is),
         cmocka_unit_test(a_server_with_mutual_tls_lets_only_its_own_in),
         cmocka_unit_test(a_certificate_of_another_host_is_not_believed),
