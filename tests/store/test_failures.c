@@ -1,5 +1,5 @@
-/* Failures of the server that are no refusal of a statement: they pass, so that the call is made again; and a connection
- * that is kept for one thread. */
+/* Failures of the server that are no refusal of a statement: they pass, so that the call is made again; and a
+ * connection that is kept for one thread. */
 #include "tests/store/store_fixture.h"
 
 #include "service/store/executor.h"
