@@ -1,6 +1,6 @@
 /* Simulated executors: bench_attach ADDRESS N SECONDS. Each opens its own Attach and Report streams, a hundred
- * executors over one channel, says hello with no slots, asks for the mark of a rank and sends a heartbeat every 2 s. Prints
- * "attached N" when all have their welcome and their mark, and ends after SECONDS. */
+ * executors over one channel, says hello with no slots, asks for the mark of a rank and sends a heartbeat every 2 s.
+ * Prints "attached N" when all have their welcome and their mark, and ends after SECONDS. */
 #include "api/rpc/client.h"
 #include "base/clock.h"
 #include "base/limits.h"

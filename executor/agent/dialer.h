@@ -1,6 +1,6 @@
 /* The channel by which a stream dials the controller. It can be opened anew, after the files of TLS or of the token
- * have changed: a running stream stays on the channel that it began on, and the next one uses the new channel. One thread
- * uses it. */
+ * have changed: a running stream stays on the channel that it began on, and the next one uses the new channel. One
+ * thread uses it. */
 #ifndef EXECUTOR_AGENT_DIALER_H
 #define EXECUTOR_AGENT_DIALER_H
 
