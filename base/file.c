@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+enum { READ_MIN_BYTES = 4096 };
+
 status_t fd_write_all(int fd, const void *data, size_t n, struct err *e) {
     const char *p = data;
     while (n) {
@@ -55,6 +57,38 @@ status_t file_read(const char *path, struct bytes *ret, struct err *e) {
     return fd < 0 ? err_errno(e, "open '%s'", path) : fd_read_file(fd, path, ret, e);
 }
 
+static status_t too_long(const char *path, const struct bytes *ret, struct err *e) {
+    return err_set(e, ST_RESOURCE_EXHAUSTED, "'%s' has more than the %zu bytes that are read at most", path,
+                   ret->limit);
+}
+
+static ssize_t read_some(int fd, void *data, size_t n) {
+    ssize_t got;
+    do
+        got = read(fd, data, n);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+/* Where the buffer is full, one byte shows whether the file goes on. size: what the kernel says, if it is not 0. */
+static status_t read_to_end(int fd, size_t size, const char *path, struct bytes *ret, struct err *e) {
+    for (size_t begin = ret->len;;) {
+        const size_t done = ret->len - begin, wanted = done < size ? size - done : READ_MIN_BYTES;
+        const size_t space = ret->limit - ret->len, n = wanted < space ? wanted : space;
+        char more;
+        TRY(bytes_reserve(ret, n, e));
+        const ssize_t got = n > 0 ? read_some(fd, ret->data + ret->len, n) : read_some(fd, &more, 1);
+        if (got < 0)
+            return err_errno(e, "read '%s'", path);
+        if (got > 0 && n == 0)
+            return too_long(path, ret, e);
+        ret->len += (size_t)got;
+        ret->data[ret->len] = '\0';
+        if (got == 0)
+            return ST_OK;
+    }
+}
+
 status_t fd_read_file(int fd, const char *path, struct bytes *ret, struct err *e) {
     struct stat st;
     if (fstat(fd, &st) < 0)
@@ -62,16 +96,8 @@ status_t fd_read_file(int fd, const char *path, struct bytes *ret, struct err *e
     if (!S_ISREG(st.st_mode))
         return err_set(e, ST_INVALID_ARGUMENT, "'%s' is not a regular file", path);
     if ((uint64_t)st.st_size > ret->limit)
-        return err_set(e, ST_RESOURCE_EXHAUSTED, "'%s' has %lld bytes; at most %zu are read", path,
-                       (long long)st.st_size, ret->limit);
-    size_t n = (size_t)st.st_size;
-    TRY(bytes_reserve(ret, n, e));
-    status_t got = fd_read_exact(fd, ret->data + ret->len, n, e);
-    if (got != ST_OK)
-        return err_prefix(e, got, "'%s': ", path);
-    ret->len += n;
-    ret->data[ret->len] = '\0';
-    return ST_OK;
+        return too_long(path, ret, e);
+    return read_to_end(fd, (size_t)st.st_size, path, ret, e);
 }
 
 status_t dir_sync(const char *path, struct err *e) {

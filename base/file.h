@@ -8,8 +8,8 @@
 
 #include <stdbool.h>
 
-/* Appends the file's content to ret. A file longer than ret's limit is RESOURCE_EXHAUSTED; not a regular file is
- * INVALID_ARGUMENT. */
+/* Appends the file's content to ret, up to the end of the file: also of a file of /proc, for which the kernel says
+ * that its size is 0. A file longer than ret's limit is RESOURCE_EXHAUSTED; not a regular file is INVALID_ARGUMENT. */
 MUST_CHECK status_t file_read(const char *path, struct bytes *ret, struct err *e);
 /* The same for an open file, from its current offset; `path` is for error sentences. */
 MUST_CHECK status_t fd_read_file(int fd, const char *path, struct bytes *ret, struct err *e);

@@ -111,6 +111,44 @@ static void a_file_written_atomically_reads_back_and_leaves_no_temporary(void **
     assert_int_equal(access(dir, F_OK), -1);
 }
 
+/* The kernel says that a file of /proc has no bytes. */
+static void a_file_of_proc_is_read_to_its_end_and_no_further_than_the_limit(void **state) {
+    (void)state;
+    struct err e;
+    struct stat st;
+    struct bytes b;
+    static const char path[] = "/proc/self/status";
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 0);
+    bytes_init(&b, 1 << 20);
+    assert_int_equal(file_read(path, &b, &e), ST_OK);
+    assert_non_null(strstr(b.data, "nonvoluntary_ctxt_switches:")); /* its last line */
+    assert_int_equal(b.data[b.len], '\0');
+    bytes_done(&b);
+    bytes_init(&b, 20);
+    assert_int_equal(file_read(path, &b, &e), ST_RESOURCE_EXHAUSTED);
+    assert_string_equal(e.msg, "'/proc/self/status' has more than the 20 bytes that are read at most");
+    bytes_done(&b);
+}
+
+static void a_file_as_long_as_the_limit_is_read_and_is_added_to_what_is_there(void **state) {
+    (void)state;
+    struct err e;
+    struct bytes b;
+    char path[] = "/tmp/trainyard-test-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, "second", 6), 6);
+    close(fd);
+    bytes_init(&b, 12);
+    assert_int_equal(file_read(path, &b, &e), ST_OK);
+    assert_int_equal(file_read(path, &b, &e), ST_OK);
+    assert_string_equal(b.data, "secondsecond");
+    assert_int_equal(file_read(path, &b, &e), ST_RESOURCE_EXHAUSTED);
+    bytes_done(&b);
+    unlink(path);
+}
+
 static void an_old_temporary_file_does_not_widen_the_mode(void **state) {
     (void)state;
     struct err e;
@@ -396,6 +434,8 @@ int main(void) {
         cmocka_unit_test(errno_becomes_a_status_and_a_reason),
         cmocka_unit_test(a_buffer_refuses_what_exceeds_its_limit_and_keeps_what_it_has),
         cmocka_unit_test(a_file_written_atomically_reads_back_and_leaves_no_temporary),
+        cmocka_unit_test(a_file_of_proc_is_read_to_its_end_and_no_further_than_the_limit),
+        cmocka_unit_test(a_file_as_long_as_the_limit_is_read_and_is_added_to_what_is_there),
         cmocka_unit_test(an_old_temporary_file_does_not_widen_the_mode),
         cmocka_unit_test(sha256_agrees_with_the_standard),
         cmocka_unit_test(crc32c_agrees_with_the_standard),
