@@ -1,9 +1,10 @@
-/* A URI is checked from the left: the scheme, what it calls a host, a bucket or a repository, then the path. */
+/* A remote URI is what remote_uri.c parses; one of a file is checked here. */
 #include "api/spec/data_uri.h"
 
 #include "api/codec/message.h"
 #include "api/spec/data_sources.h"
 #include "api/spec/fields.h"
+#include "api/spec/remote_uri.h"
 #include "api/spec/spec.h"
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -15,33 +16,12 @@
 
 enum { SHOWN = 120, FIELD_BYTES = 160 };
 
-#define LETTERS_DIGITS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-
-static const struct scheme {
-    const char *begin;
-    const char *form;
-    int folders; /* parts of the path, the file included, at least */
-} SCHEMES[] = {
-    { "https://", "https://HOST/PATH", 1 },
-    { "http://", "https://HOST/PATH", 1 },
-    { "s3://", "s3://BUCKET/KEY", 1 },
-    { "hf://", "hf://OWNER/NAME/PATH", 2 },
-};
-
-static const struct scheme *scheme_of(const char *uri) {
-    for (size_t i = 0; i < sizeof SCHEMES / sizeof *SCHEMES; i++)
-        if (strncmp(uri, SCHEMES[i].begin, strlen(SCHEMES[i].begin)) == 0)
-            return &SCHEMES[i];
-    return NULL;
-}
-
-bool data_uri_is_remote(const char *uri) { return scheme_of(uri) != NULL; }
+bool data_uri_is_remote(const char *uri) { return remote_uri_scheme_bytes(uri) > 0; }
 
 /* Behind the scheme and what follows it up to the path. */
 static const char *path_of(const char *uri) {
-    const struct scheme *s = scheme_of(uri);
-    const char *at = s ? uri + strlen(s->begin) : uri;
-    return s ? at + strcspn(at, "/") : at;
+    const char *at = uri + remote_uri_scheme_bytes(uri);
+    return at > uri ? at + strcspn(at, "/") : at;
 }
 
 static bool is_https(const char *uri) { return strncmp(uri, "https://", 8) == 0 || strncmp(uri, "http://", 7) == 0; }
@@ -63,11 +43,6 @@ static status_t check_pattern(const char *uri, bool may_be_pattern, struct err *
     if (!may_be_pattern)
         return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' is a pattern, and this field names one file%s", SHOWN, uri,
                        data_uri_is_remote(uri) ? "" : ": write *, ?, [ and { as %2A, %3F, %5B and %7B");
-    if (is_https(uri) && strpbrk(path_of(uri), "*["))
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "'%.*s' is a pattern, and a web server does not list its files: only {000..127} and {a,b} are "
-                       "supported",
-                       SHOWN, uri);
     return data_braces_check(uri, (size_t)(path_of(uri) - uri), e);
 }
 
@@ -119,67 +94,23 @@ static status_t check_file(const char *uri, struct err *e) {
     return spec_uri_path(plain, path, sizeof path, e);
 }
 
-static bool is_bucket(const char *name, size_t n) {
-    return n >= 3 && n <= 63 && strspn(name, LETTERS_DIGITS "._-") >= n;
-}
-
-static status_t check_authority(const char *uri, const struct scheme *s, struct err *e) {
-    const char *host = uri + strlen(s->begin);
-    const size_t n = strcspn(host, "/");
-    if (memchr(host, '@', n) && is_https(uri))
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "the URI has a user or a password, which everyone who reads the job could see: name a secret "
-                       "in stores.https.token");
-    if (n == 0 || (strncmp(uri, "s3:", 3) == 0 && !is_bucket(host, n)))
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' is not a URI of the form %s", SHOWN, uri, s->form);
+static status_t check_remote(const char *uri, struct err *e) {
+    struct remote_uri parts = { 0 };
+    TRY(remote_uri_parse(uri, &parts, e));
+    remote_uri_done(&parts);
     return ST_OK;
-}
-
-/* A path has no part "." or "..", and ends with a file. Keys of S3 may have empty parts. */
-static status_t check_parts(const char *uri, const char *path, const struct scheme *s, struct err *e) {
-    int parts = 0;
-    for (; *path == '/'; parts++) {
-        const size_t n = strcspn(++path, "/");
-        if (n == 0 && !*path)
-            return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' is a folder: name its files", SHOWN, uri);
-        if ((n == 1 && *path == '.') || (n == 2 && strncmp(path, "..", 2) == 0))
-            return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' has a part '.' or '..'", SHOWN, uri);
-        path += n;
-    }
-    return parts >= s->folders
-               ? ST_OK
-               : err_set(e, ST_INVALID_ARGUMENT, "'%.*s' is not a URI of the form %s", SHOWN, uri, s->form);
-}
-
-/* In S3 and hf, a name is decoded as in other URIs. */
-static status_t check_encoding(const char *uri, struct err *e) {
-    for (const char *at = strchr(uri, '%'); at; at = strchr(at + 1, '%'))
-        if (!isxdigit((unsigned char)at[1]) || !isxdigit((unsigned char)at[2]))
-            return err_set(e, ST_INVALID_ARGUMENT, "'%.*s': '%.3s' is no encoded character: write a %% as %%25", SHOWN,
-                           uri, at);
-    return ST_OK;
-}
-
-static status_t check_remote(const char *uri, const struct scheme *s, struct err *e) {
-    if (strlen(uri) >= DATA_URI_BYTES)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' has more than %d bytes", SHOWN, uri, DATA_URI_BYTES - 1);
-    if (is_https(uri) && strchr(uri, '#'))
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' has a fragment: write # as %%23", SHOWN, uri);
-    TRY(check_authority(uri, s, e));
-    TRY(check_encoding(uri, e));
-    return check_parts(uri, path_of(uri), s, e);
 }
 
 status_t data_uri_check(const char *uri, bool may_be_pattern, struct err *e) {
-    const struct scheme *s = scheme_of(uri);
+    const bool is_remote = data_uri_is_remote(uri);
     if (has_control(uri) || !utf8_valid(uri, strlen(uri)))
         return err_set(e, ST_INVALID_ARGUMENT, "the URI is not UTF-8, or has a control character");
-    if (!s && strncmp(uri, "file:", 5) != 0)
+    if (!is_remote && strncmp(uri, "file:", 5) != 0)
         return err_set(e, ST_INVALID_ARGUMENT,
                        "'%.*s' is not a URI of the form file:///PATH, https://HOST/PATH, s3://BUCKET/KEY or "
                        "hf://OWNER/NAME/PATH",
                        SHOWN, uri);
-    TRY(s ? check_remote(uri, s, e) : check_file(uri, e));
+    TRY(is_remote ? check_remote(uri, e) : check_file(uri, e));
     return check_pattern(uri, may_be_pattern, e);
 }
 

@@ -1,10 +1,10 @@
 /* URIs of data: file:///PATH, https://HOST/PATH, s3://BUCKET/KEY and hf://OWNER/NAME/PATH. All but the first are
  * remote: a host copies what they name (executor/data).
  *
- * The path of a URI may be a pattern: * ? and [a-z] stand for characters of one part of the path, {000..127} for each
- * of these numbers, and {a,b} for each of these texts (data_braces.h). A web server does not list its files, so a URI
- * of https:// has braces only. %XX is a character that has no meaning in a pattern. What a pattern matches is sorted by
- * its bytes. This file checks a URI for a spec; executor/data/uri.h takes a remote one apart.
+ * The path of a URI may be a pattern: * ? and [a-z] stand for characters of one part of the path, {000..127} for
+ * each of these numbers, and {a,b} for each of these texts (data_braces.h). A web server does not list its files,
+ * so a URI of https:// has braces only. %XX is a character that has no meaning in a pattern. What a pattern matches
+ * is sorted by its bytes. This file checks a URI for a spec; remote_uri.h takes a remote one apart.
  *
  * No I/O. Thread-safe. */
 #ifndef API_SPEC_DATA_URI_H

@@ -20,7 +20,7 @@ struct finding {
     struct data_objects *ret;
     int index; /* of the URI */
     const char *text;
-    struct data_uri uri;
+    struct remote_uri uri;
     char commit[COMMIT_BYTES]; /* hf */
     char *commit_of;           /* the repository and the revision of that commit */
     bool none_is_fine;         /* a pattern may match nothing */
@@ -86,7 +86,7 @@ struct pages {
 static status_t page_take(struct finding *f, const struct pages *p, const struct listing_page *page, struct err *e) {
     f->listed += page->n;
     for (int i = 0; i < page->n; i++)
-        if (data_path_matches(p->glob, page->entries[i].path))
+        if (remote_path_matches(p->glob, page->entries[i].path))
             TRY(add(f, page->entries[i].path, &page->entries[i], e));
     if (f->listed > LISTED_MAX)
         return err_set(e, ST_INVALID_ARGUMENT,
@@ -158,9 +158,9 @@ static status_t pages_read(struct finding *f, const struct pages *p, struct answ
 }
 
 static status_t list(struct finding *f, const char *path, struct err *e) {
-    CLEANUP(freep) char *literal = data_path_decode(path);
-    CLEANUP(freep) char *glob = data_path_glob(path);
-    const struct pages p = { .literal = literal, .glob = glob, .deep = data_path_is_deep(path) };
+    CLEANUP(freep) char *literal = remote_path_decode(path);
+    CLEANUP(freep) char *glob = remote_path_glob(path);
+    const struct pages p = { .literal = literal, .glob = glob, .deep = remote_path_is_deep(path) };
     const int before = f->ret->n;
     struct answer answer;
     answer_init(&answer);
@@ -204,9 +204,9 @@ static status_t commit_find(struct finding *f, struct err *e) {
 }
 
 static status_t path_take(struct finding *f, const char *path, struct err *e) {
-    if (data_path_is_pattern(f->uri.scheme, path))
+    if (remote_path_is_pattern(f->uri.scheme, path))
         return list(f, path, e);
-    CLEANUP(freep) char *decoded = f->uri.scheme == DATA_HTTPS ? alloc_copy_text(path) : data_path_decode(path);
+    CLEANUP(freep) char *decoded = f->uri.scheme == DATA_HTTPS ? alloc_copy_text(path) : remote_path_decode(path);
     return add(f, decoded, NULL, e);
 }
 
@@ -234,10 +234,10 @@ static status_t find(const struct stores *stores, int n, char *const *uris, bool
     for (int i = 0; st == ST_OK && i < n; i++) {
         f.index = i;
         f.text = uris[i];
-        st = data_uri_parse(uris[i], &f.uri, e);
+        st = remote_uri_parse(uris[i], &f.uri, e);
         if (st == ST_OK)
             st = uri_take(&f, e);
-        data_uri_done(&f.uri);
+        remote_uri_done(&f.uri);
     }
     f.http = http_close(f.http);
     free(f.commit_of);

@@ -99,10 +99,10 @@ static void abort_before(const struct store *store, const char *bucket, const ch
 }
 
 void leftovers_abort_before(const struct stores *stores, const char *attempt_uri) {
-    struct data_uri uri = { 0 };
-    if (data_uri_parse(attempt_uri, &uri, NULL) == ST_OK && uri.scheme == DATA_S3) {
-        CLEANUP(freep) char *key = data_path_decode(uri.path);
+    struct remote_uri uri = { 0 };
+    if (remote_uri_parse(attempt_uri, &uri, NULL) == ST_OK && uri.scheme == DATA_S3) {
+        CLEANUP(freep) char *key = remote_path_decode(uri.path);
         abort_before(&stores->of[DATA_S3], uri.root, key);
     }
-    data_uri_done(&uri);
+    remote_uri_done(&uri);
 }

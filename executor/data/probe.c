@@ -58,13 +58,13 @@ static status_t probe(const struct stores *stores, const char *name, const char 
 }
 
 status_t probe_store(const struct stores *stores, char *name, struct err *e) {
-    struct data_uri uri = { 0 };
-    status_t st = data_uri_parse(name, &uri, e);
+    struct remote_uri uri = { 0 };
+    status_t st = remote_uri_parse(name, &uri, e);
     if (st == ST_OK) {
-        CLEANUP(freep) char *path = data_path_decode(uri.path);
+        CLEANUP(freep) char *path = remote_path_decode(uri.path);
         CLEANUP(freep) char *url = store_object_url(&stores->of[DATA_S3], &uri, "", path);
         st = probe(stores, name, url, e);
     }
-    data_uri_done(&uri);
+    remote_uri_done(&uri);
     return st;
 }

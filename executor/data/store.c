@@ -41,16 +41,16 @@ static status_t secret_copy(const char *scheme, const ProtobufCBinaryData *given
 }
 
 static status_t endpoint_copy(const char *scheme, const char *given, char **ret, struct err *e) {
-    struct data_uri uri = { 0 };
+    struct remote_uri uri = { 0 };
     struct err why;
     CLEANUP(freep) char *with_path = alloc_format("%s%sx", given, *given && given[strlen(given) - 1] == '/' ? "" : "/");
-    if (data_uri_parse(with_path, &uri, &why) != ST_OK || uri.scheme != DATA_HTTPS || strcmp(uri.path, "/x") != 0) {
-        data_uri_done(&uri);
+    if (remote_uri_parse(with_path, &uri, &why) != ST_OK || uri.scheme != DATA_HTTPS || strcmp(uri.path, "/x") != 0) {
+        remote_uri_done(&uri);
         return err_set(e, ST_INVALID_ARGUMENT, "the endpoint '%.200s' of the %s store is not https://HOST[:PORT]",
                        given, scheme);
     }
     *ret = take_ptr(&uri.root);
-    data_uri_done(&uri);
+    remote_uri_done(&uri);
     return ST_OK;
 }
 
@@ -113,7 +113,7 @@ status_t stores_open(const Trainyard__V1__DataFetch *order, const atomic_bool *e
 
 /* ---- addresses ---- */
 
-status_t store_check(const struct store *store, const struct data_uri *uri, struct err *e) {
+status_t store_check(const struct store *store, const struct remote_uri *uri, struct err *e) {
     if (uri->scheme != DATA_HTTPS || strncmp(uri->root, "https:", 6) == 0 ||
         (store->endpoint && strcmp(store->endpoint, uri->root) == 0))
         return ST_OK;
@@ -132,7 +132,8 @@ char *store_encode(const char *text, const char *keep) {
     return ret;
 }
 
-char *store_object_url(const struct store *store, const struct data_uri *uri, const char *revision, const char *path) {
+char *store_object_url(const struct store *store, const struct remote_uri *uri, const char *revision,
+                       const char *path) {
     if (uri->scheme == DATA_HTTPS)
         return alloc_format("%s%s", uri->root, path);
     CLEANUP(freep) char *encoded = store_encode(path, "/");
@@ -152,7 +153,7 @@ static char *encode_special(const char *path) {
     return ret;
 }
 
-char *store_object_name(const struct data_uri *uri, const char *revision, const char *path) {
+char *store_object_name(const struct remote_uri *uri, const char *revision, const char *path) {
     if (uri->scheme == DATA_HTTPS)
         return alloc_format("%s%s", uri->root, path);
     CLEANUP(freep) char *encoded = encode_special(path);
@@ -161,6 +162,6 @@ char *store_object_name(const struct data_uri *uri, const char *revision, const 
     return alloc_format("hf://%s@%s/%s", uri->root, revision, encoded);
 }
 
-char *store_hf_repository(const struct data_uri *uri) {
+char *store_hf_repository(const struct remote_uri *uri) {
     return alloc_format("%s%s", strncmp(uri->root, "datasets/", 9) == 0 ? "" : "models/", uri->root);
 }

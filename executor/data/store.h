@@ -2,7 +2,7 @@
 #ifndef EXECUTOR_DATA_STORE_H
 #define EXECUTOR_DATA_STORE_H
 
-#include "executor/data/uri.h"
+#include "api/spec/remote_uri.h"
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -29,17 +29,17 @@ MUST_CHECK status_t stores_open(const Trainyard__V1__DataFetch *order, const ato
 void stores_done(struct stores *stores);
 
 /* Whether the store may be asked for the URI: http:// is for the endpoint of https alone. */
-MUST_CHECK status_t store_check(const struct store *store, const struct data_uri *uri, struct err *e);
+MUST_CHECK status_t store_check(const struct store *store, const struct remote_uri *uri, struct err *e);
 
 /* The text with every byte encoded but letters, digits, "-._~" and those of `keep`. */
 char *store_encode(const char *text, const char *keep);
 
 /* The address of an object, and the URI that names it, in which characters with a meaning are encoded. revision: the
  * commit, for hf. path: decoded; for https as given. */
-char *store_object_url(const struct store *store, const struct data_uri *uri, const char *revision, const char *path);
-char *store_object_name(const struct data_uri *uri, const char *revision, const char *path);
+char *store_object_url(const struct store *store, const struct remote_uri *uri, const char *revision, const char *path);
+char *store_object_name(const struct remote_uri *uri, const char *revision, const char *path);
 
 /* "datasets/OWNER/NAME" or "models/OWNER/NAME": hf's name of a repository in its API. */
-char *store_hf_repository(const struct data_uri *uri);
+char *store_hf_repository(const struct remote_uri *uri);
 
 #endif

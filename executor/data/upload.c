@@ -290,16 +290,16 @@ static status_t file_open(int folder, const char *name, struct upload *u, struct
 static status_t file_put(const Trainyard__V1__ShardUpload *order, const struct store *store, int folder,
                          const char *name, struct http *h, struct answer *answer, struct err *e) {
     CLEANUP(upload_done) struct upload u = { .store = store, .file = -1 };
-    struct data_uri uri = { 0 };
+    struct remote_uri uri = { 0 };
     u.name = alloc_format("%s/%s", order->uri, name);
-    status_t st = data_uri_parse(u.name, &uri, e);
+    status_t st = remote_uri_parse(u.name, &uri, e);
     if (st == ST_OK) {
-        u.key = data_path_decode(uri.path);
+        u.key = remote_path_decode(uri.path);
         u.bucket = alloc_copy_text(uri.root);
         u.url = store_object_url(store, &uri, "", u.key);
         st = file_open(folder, name, &u, e);
     }
-    data_uri_done(&uri);
+    remote_uri_done(&uri);
     return st == ST_OK ? put(&u, h, answer, e) : st;
 }
 
@@ -333,15 +333,15 @@ static status_t remove_one(void *ctx, int i, struct http *h, struct err *e) {
 /* A store that lists no uploads, or not for these keys, keeps what killed processes have left. */
 static status_t leftovers_remove(const struct stores *stores, const char *pattern, struct err *e) {
     CLEANUP(http_closep) struct http *h = NULL;
-    struct data_uri uri = { 0 };
+    struct remote_uri uri = { 0 };
     TRY(http_open(&h, e));
-    status_t st = data_uri_parse(pattern, &uri, e);
+    status_t st = remote_uri_parse(pattern, &uri, e);
     if (st == ST_OK) {
-        CLEANUP(freep) char *prefix = data_path_decode(uri.path);
+        CLEANUP(freep) char *prefix = remote_path_decode(uri.path);
         const struct leftovers l = { .store = &stores->of[DATA_S3], .bucket = uri.root, .prefix = prefix };
         st = leftovers_abort(&l, h, e);
     }
-    data_uri_done(&uri);
+    remote_uri_done(&uri);
     return st == ST_PERMISSION_DENIED || st == ST_INVALID_ARGUMENT || st == ST_NOT_FOUND ? ST_OK : st;
 }
 

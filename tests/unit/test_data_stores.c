@@ -29,15 +29,15 @@ static void a_uri_has_a_root_a_revision_and_a_path(void **state) {
     };
     (void)state;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
-        struct data_uri uri = { 0 };
+        struct remote_uri uri = { 0 };
         struct err e = { "" };
-        if (data_uri_parse(good[i].text, &uri, &e) != ST_OK)
+        if (remote_uri_parse(good[i].text, &uri, &e) != ST_OK)
             fail_msg("%s: %s", good[i].text, e.msg);
         assert_int_equal(uri.scheme, good[i].scheme);
         assert_string_equal(uri.root, good[i].root);
         assert_string_equal(uri.revision ? uri.revision : "", good[i].revision ? good[i].revision : "");
         assert_string_equal(uri.path, good[i].path);
-        data_uri_done(&uri);
+        remote_uri_done(&uri);
     }
 }
 
@@ -80,9 +80,9 @@ static void a_wrong_uri_is_refused(void **state) {
                                          "https://h/\"" };
     (void)state;
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        struct data_uri uri = { 0 };
+        struct remote_uri uri = { 0 };
         struct err e = { "" };
-        if (data_uri_parse(wrong[i], &uri, &e) != ST_INVALID_ARGUMENT || !*e.msg)
+        if (remote_uri_parse(wrong[i], &uri, &e) != ST_INVALID_ARGUMENT || !*e.msg)
             fail_msg("'%s' is taken", wrong[i]);
     }
 }
@@ -126,8 +126,8 @@ static void braces_are_written_out(void **state) {
 }
 
 static void check_match(const char *pattern, const char *path, bool expected) {
-    char *glob = data_path_glob(pattern);
-    if (data_path_matches(glob, path) != expected)
+    char *glob = remote_path_glob(pattern);
+    if (remote_path_matches(glob, path) != expected)
         fail_msg("%s and %s", pattern, path);
     free(glob);
 }
@@ -145,7 +145,7 @@ static void wildcards_match_within_a_part_and_encoded_characters_match_themselve
     check_match("a%5C*", "a\\b", true);
     check_match("a\\*", "a\\b", true);
     check_match("a[%5D]*", "a]b", true);
-    char *literal = data_path_decode("a%20b/%2A*c");
+    char *literal = remote_path_decode("a%20b/%2A*c");
     assert_string_equal(literal, "a b/*");
     free(literal);
 }
@@ -153,24 +153,24 @@ static void wildcards_match_within_a_part_and_encoded_characters_match_themselve
 static void addresses_are_encoded_and_names_can_be_read_again(void **state) {
     Trainyard__V1__DataFetch order = TRAINYARD__V1__DATA_FETCH__INIT;
     struct stores stores;
-    struct data_uri uri = { 0 }, again = { 0 };
+    struct remote_uri uri = { 0 }, again = { 0 };
     atomic_bool end = false;
     (void)state;
     assert_int_equal(stores_open(&order, &end, &stores, NULL), ST_OK);
     assert_string_equal(stores.of[DATA_S3].endpoint, "https://s3.us-east-1.amazonaws.com");
-    assert_int_equal(data_uri_parse("s3://bucket/%25%2A +\xc3\xa9~/b", &uri, NULL), ST_OK);
-    char *path = data_path_decode(uri.path), *url = store_object_url(&stores.of[DATA_S3], &uri, NULL, path);
+    assert_int_equal(remote_uri_parse("s3://bucket/%25%2A +\xc3\xa9~/b", &uri, NULL), ST_OK);
+    char *path = remote_path_decode(uri.path), *url = store_object_url(&stores.of[DATA_S3], &uri, NULL, path);
     char *name = store_object_name(&uri, NULL, path);
     assert_string_equal(url, "https://s3.us-east-1.amazonaws.com/bucket/%25%2A%20%2B%C3%A9~/b");
-    assert_int_equal(data_uri_parse(name, &again, NULL), ST_OK);
-    char *same = data_path_decode(again.path);
+    assert_int_equal(remote_uri_parse(name, &again, NULL), ST_OK);
+    char *same = remote_path_decode(again.path);
     assert_string_equal(same, path);
     free(path);
     free(url);
     free(name);
     free(same);
-    data_uri_done(&uri);
-    data_uri_done(&again);
+    remote_uri_done(&uri);
+    remote_uri_done(&again);
     stores_done(&stores);
 }
 

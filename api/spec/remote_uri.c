@@ -1,6 +1,6 @@
 /* Parsing goes from left to right and refuses what has no meaning, so that a typing error is a sentence and not a
  * request to somebody. */
-#include "executor/data/uri.h"
+#include "api/spec/remote_uri.h"
 
 #include "base/alloc.h"
 #include "base/utf8.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BUCKET_MAX = 63 };
+enum { BUCKET_MAX = 63, SHOWN = 120 };
 
 #define ALNUM "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 
@@ -19,19 +19,19 @@ static char *copy_bytes(const char *text, size_t n) {
     return ret;
 }
 
-void data_uri_done(struct data_uri *uri) {
+void remote_uri_done(struct remote_uri *uri) {
     free(uri->root);
     free(uri->revision);
     free(uri->path);
-    *uri = (struct data_uri){ 0 };
+    *uri = (struct remote_uri){ 0 };
 }
 
 /* ---- what an URI consists of ---- */
 
 static status_t check_text(const char *text, struct err *e) {
     const size_t n = strlen(text);
-    if (n > DATA_URI_MAX)
-        return err_set(e, ST_INVALID_ARGUMENT, "'%.100s...' has %zu bytes, more than %d", text, n, DATA_URI_MAX);
+    if (n > REMOTE_URI_MAX)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s...' has %zu bytes, more than %d", SHOWN, text, n, REMOTE_URI_MAX);
     if (!utf8_valid(text, n))
         return err_set(e, ST_INVALID_ARGUMENT, "the URI of data is not UTF-8");
     for (const char *at = text; *at; at++)
@@ -66,37 +66,39 @@ static int encoded(const char *at) {
 static status_t check_encoding(const char *text, const char *path, struct err *e) {
     for (const char *at = strchr(path, '%'); at; at = strchr(at + 1, '%'))
         if (encoded(at) < ' ' || encoded(at) == 0x7f)
-            return err_set(e, ST_INVALID_ARGUMENT, "%.300s: '%.3s' is no encoded character (a '%%' is written as %%25)",
+            return err_set(e, ST_INVALID_ARGUMENT, "'%.*s': '%.3s' is no encoded character: write a %% as %%25", SHOWN,
                            text, at);
-    CLEANUP(freep) char *decoded = data_path_decode(path);
+    CLEANUP(freep) char *decoded = remote_path_decode(path);
     if (!utf8_valid(decoded, strlen(decoded)))
-        return err_set(e, ST_INVALID_ARGUMENT, "%.300s: its path is not UTF-8 when it is decoded", text);
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s': its path is not UTF-8 when it is decoded", SHOWN, text);
     if (has_dots(decoded))
-        return err_set(e, ST_INVALID_ARGUMENT, "%.300s: its path has a part '.' or '..'", text);
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' has a part '.' or '..'", SHOWN, text);
     return ST_OK;
 }
 
 static status_t check_path(const char *text, const char *path, struct err *e) {
     if (!*path || strcmp(path, "/") == 0 || path[strlen(path) - 1] == '/')
-        return err_set(e, ST_INVALID_ARGUMENT, "%.300s: names no object, because its path is empty or ends in '/'",
-                       text);
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' is a folder: name its files", SHOWN, text);
     if (has_dots(path))
-        return err_set(e, ST_INVALID_ARGUMENT, "%.300s: its path has a part '.' or '..'", text);
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' has a part '.' or '..'", SHOWN, text);
     return ST_OK;
 }
 
-static status_t parse_s3(const char *text, const char *rest, struct data_uri *ret, struct err *e) {
+static status_t wrong_form(const char *text, const char *form, struct err *e) {
+    return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' is not a URI of the form %s", SHOWN, text, form);
+}
+
+static status_t parse_s3(const char *text, const char *rest, struct remote_uri *ret, struct err *e) {
     const size_t n = strspn(rest, ALNUM ".-_");
     if (n < 3 || n > BUCKET_MAX || rest[n] != '/')
-        return err_set(e, ST_INVALID_ARGUMENT, "%.300s: is not s3://BUCKET/KEY with a bucket of 3 to %d characters",
-                       text, BUCKET_MAX);
+        return wrong_form(text, "s3://BUCKET/KEY", e);
     ret->root = copy_bytes(rest, n);
     ret->path = alloc_copy_text(rest + n + 1);
     TRY(check_path(text, ret->path, e));
     return check_encoding(text, ret->path, e);
 }
 
-static status_t parse_hf(const char *text, const char *rest, struct data_uri *ret, struct err *e) {
+static status_t parse_hf(const char *text, const char *rest, struct remote_uri *ret, struct err *e) {
     static const char DATASETS[] = "datasets/";
     const size_t kind = strncmp(rest, DATASETS, sizeof DATASETS - 1) == 0 ? sizeof DATASETS - 1 : 0;
     const size_t owner = strspn(rest + kind, ALNUM "._-");
@@ -108,9 +110,7 @@ static status_t parse_hf(const char *text, const char *rest, struct data_uri *re
     if (n)
         ret->root = copy_bytes(rest, kind + owner + 1 + n);
     if (!n || r == 0 || *end != '/' || has_dots(ret->root))
-        return err_set(
-            e, ST_INVALID_ARGUMENT,
-            "%.300s: is neither hf://OWNER/NAME[@REVISION]/PATH nor hf://datasets/OWNER/NAME[@REVISION]/PATH", text);
+        return wrong_form(text, "hf://OWNER/NAME/PATH", e);
     ret->revision = copy_bytes(revision, r);
     ret->path = alloc_copy_text(end + 1);
     TRY(check_path(text, ret->path, e));
@@ -130,62 +130,82 @@ static size_t host_length(const char *rest) {
     return port > 0 && port <= 5 ? n + 1 + port : 0;
 }
 
-static status_t parse_https(const char *text, const char *rest, struct data_uri *ret, struct err *e) {
-    const size_t n = host_length(rest);
-    if (n == 0 || rest[n] != '/')
-        return err_set(e, ST_INVALID_ARGUMENT,
-                       "%.*s...: is not https://HOST[:PORT]/PATH; a name and a password cannot be given in it",
-                       (int)(rest - text), text);
-    ret->root = copy_bytes(text, (size_t)(rest - text) + n);
-    ret->path = alloc_copy_text(rest + n);
-    for (const char *at = ret->path; *at; at++)
-        if ((unsigned char)*at > '~' || strchr(" \"#<>\\^`|", *at))
+static status_t check_https(const char *text, const char *path, struct err *e) {
+    if (strchr(path, '#'))
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' has a fragment: write # as %%23", SHOWN, text);
+    for (const char *at = path; *at; at++)
+        if ((unsigned char)*at > '~' || strchr(" \"<>\\^`|", *at))
             return err_set(e, ST_INVALID_ARGUMENT,
-                           "%.300s: its path has the character 0x%02x, which must be written as %%%02X", text,
+                           "'%.*s' has the character 0x%02x in its path, which must be written as %%%02X", SHOWN, text,
                            (unsigned char)*at, (unsigned char)*at);
-    if (strpbrk(ret->path, "*["))
-        return err_set(
-            e, ST_INVALID_ARGUMENT,
-            "%.300s: a web server has no listing for '*' and '[': write {000..127} or {a,b}, or %%2A and %%5B", text);
-    return check_path(text, ret->path, e);
+    if (strpbrk(path, "*["))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "'%.*s' is a pattern, and a web server does not list its files: only {000..127} and {a,b} are "
+                       "supported",
+                       SHOWN, text);
+    return check_path(text, path, e);
 }
 
-status_t data_uri_parse(const char *text, struct data_uri *ret, struct err *e) {
-    static const struct {
-        const char *prefix;
-        enum data_scheme scheme;
-        status_t (*parse)(const char *text, const char *rest, struct data_uri *ret, struct err *e);
-    } schemes[] = {
-        { "s3://", DATA_S3, parse_s3 },
-        { "hf://", DATA_HF, parse_hf },
-        { "https://", DATA_HTTPS, parse_https },
-        { "http://", DATA_HTTPS, parse_https },
-    };
+static status_t parse_https(const char *text, const char *rest, struct remote_uri *ret, struct err *e) {
+    const size_t n = host_length(rest);
+    if (memchr(rest, '@', strcspn(rest, "/")))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "the URI has a user or a password, which everyone who reads the job could see: name a secret "
+                       "in stores.https.token");
+    if (n == 0 || rest[n] != '/')
+        return wrong_form(text, "https://HOST/PATH", e);
+    ret->root = copy_bytes(text, (size_t)(rest - text) + n);
+    ret->path = alloc_copy_text(rest + n);
+    return check_https(text, ret->path, e);
+}
+
+static const struct {
+    const char *prefix;
+    enum data_scheme scheme;
+    status_t (*parse)(const char *text, const char *rest, struct remote_uri *ret, struct err *e);
+} schemes[] = {
+    { "s3://", DATA_S3, parse_s3 },
+    { "hf://", DATA_HF, parse_hf },
+    { "https://", DATA_HTTPS, parse_https },
+    { "http://", DATA_HTTPS, parse_https },
+};
+enum { SCHEMES = sizeof schemes / sizeof *schemes };
+
+static size_t scheme_find(const char *text) {
+    size_t i = 0;
+    while (i < SCHEMES && strncmp(text, schemes[i].prefix, strlen(schemes[i].prefix)) != 0)
+        i++;
+    return i;
+}
+
+size_t remote_uri_scheme_bytes(const char *text) {
+    const size_t i = scheme_find(text);
+    return i < SCHEMES ? strlen(schemes[i].prefix) : 0;
+}
+
+status_t remote_uri_parse(const char *text, struct remote_uri *ret, struct err *e) {
+    const size_t i = scheme_find(text);
     TRY(check_text(text, e));
-    for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
-        const size_t n = strlen(schemes[i].prefix);
-        if (strncmp(text, schemes[i].prefix, n) != 0)
-            continue;
-        struct data_uri uri = { .scheme = schemes[i].scheme };
-        status_t st = schemes[i].parse(text, text + n, &uri, e);
-        if (st == ST_OK)
-            *ret = uri;
-        else
-            data_uri_done(&uri);
-        return st;
-    }
-    return err_set(e, ST_INVALID_ARGUMENT, "'%.300s' begins with neither s3://, hf:// nor https://", text);
+    if (i == SCHEMES)
+        return err_set(e, ST_INVALID_ARGUMENT, "'%.*s' begins with neither s3://, hf:// nor https://", SHOWN, text);
+    struct remote_uri uri = { .scheme = schemes[i].scheme };
+    status_t st = schemes[i].parse(text, text + strlen(schemes[i].prefix), &uri, e);
+    if (st == ST_OK)
+        *ret = uri;
+    else
+        remote_uri_done(&uri);
+    return st;
 }
 
 /* ---- wildcards ---- */
 
-bool data_path_is_pattern(enum data_scheme scheme, const char *path) {
+bool remote_path_is_pattern(enum data_scheme scheme, const char *path) {
     return scheme != DATA_HTTPS && strpbrk(path, "*?[") != NULL;
 }
 
-bool data_path_is_deep(const char *path) { return strchr(path + strcspn(path, "*?["), '/') != NULL; }
+bool remote_path_is_deep(const char *path) { return strchr(path + strcspn(path, "*?["), '/') != NULL; }
 
-char *data_path_decode(const char *path) {
+char *remote_path_decode(const char *path) {
     const size_t n = strcspn(path, "*?[");
     char *ret = alloc_zeroed(n + 1, 1), *to = ret;
     for (const char *at = path; at < path + n; at++) {
@@ -197,7 +217,7 @@ char *data_path_decode(const char *path) {
 }
 
 /* fnmatch reads a character after '\\' as itself. */
-char *data_path_glob(const char *path) {
+char *remote_path_glob(const char *path) {
     char *ret = alloc_zeroed(2 * strlen(path) + 1, 1), *to = ret;
     for (const char *at = path; *at; at++) {
         const int code = encoded(at);
@@ -209,6 +229,6 @@ char *data_path_glob(const char *path) {
     return ret;
 }
 
-bool data_path_matches(const char *glob, const char *decoded) {
+bool remote_path_matches(const char *glob, const char *decoded) {
     return fnmatch(glob, decoded, FNM_PATHNAME | FNM_PERIOD) == 0;
 }
