@@ -101,6 +101,13 @@ struct data_cache *data_cache_close(struct data_cache *c) {
     return NULL;
 }
 
+static void boot_id(char ret[CACHE_BOOT_BYTES + 1]) {
+    memset(ret, 0, CACHE_BOOT_BYTES + 1);
+    CLEANUP(closep) int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (file < 0 || read(file, ret, CACHE_BOOT_BYTES) != CACHE_BOOT_BYTES)
+        *ret = '\0';
+}
+
 status_t data_cache_open(const char *path, int64_t max_bytes, struct data_cache **ret, struct err *e) {
     CLEANUP(data_cache_closep) struct data_cache *c = alloc_zeroed(1, sizeof *c);
     *c = (struct data_cache){ .max_bytes = max_bytes, .lock = -1, .uses = -1, .index = -1, .objects = -1, .parts = -1 };
@@ -118,6 +125,7 @@ status_t data_cache_open(const char *path, int64_t max_bytes, struct data_cache 
     c->lock = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (c->lock < 0)
         return data_cache_fail(e, "open", name);
+    boot_id(c->boot);
     TRY(uses_open(c, e));
     *ret = take_ptr(&c);
     return ST_OK;
@@ -125,43 +133,83 @@ status_t data_cache_open(const char *path, int64_t max_bytes, struct data_cache 
 
 /* ---- marks ---- */
 
-/* Below a second, from the digest. */
-static long mark_of(const char *sha256) {
-    char digits[9];
-    snprintf(digits, sizeof digits, "%.8s", sha256);
-    return (long)(strtoul(digits, NULL, 16) % 1000000000UL);
+/* Below a second, from the digest; boot: for this start of the host alone, "": for ever. */
+static long mark_of(const char *sha256, const char *boot) {
+    char both[SHA256_HEX + CACHE_BOOT_BYTES + 1], hex[SHA256_HEX];
+    uint8_t digest[SHA256_BYTES];
+    snprintf(both, sizeof both, "%s%s", sha256, boot);
+    if (*boot) {
+        sha256_of(both, strlen(both), digest);
+        sha256_hex(digest, hex);
+        memcpy(both, hex, sizeof hex);
+    }
+    both[8] = '\0';
+    return (long)(strtoul(both, NULL, 16) % 1000000000UL);
 }
 
-static bool is_marked(const struct stat *st, const char *sha256) {
+static bool has_mark(const struct data_cache *c, const struct stat *st, const char *sha256) {
+    const long ns = st->st_mtim.tv_nsec;
+    return st->st_mtim.tv_sec > 0 && (ns == mark_of(sha256, "") || (*c->boot && ns == mark_of(sha256, c->boot)));
+}
+
+static bool is_marked(const struct data_cache *c, const struct stat *st, const char *sha256) {
     const int64_t age_s = clock_wall_us() / 1000000 - st->st_mtim.tv_sec;
-    return st->st_mtim.tv_nsec == mark_of(sha256) && age_s >= 0 && age_s < CACHE_CHECK_S;
+    return has_mark(c, st, sha256) && age_s >= 0 && age_s < CACHE_CHECK_S;
 }
 
-static int mark(int file, const char *sha256) {
+static int mark(int file, const char *sha256, const char *boot) {
     const struct timespec times[2] = { { .tv_nsec = UTIME_NOW },
-                                       { .tv_sec = clock_wall_us() / 1000000, .tv_nsec = mark_of(sha256) } };
+                                       { .tv_sec = clock_wall_us() / 1000000, .tv_nsec = mark_of(sha256, boot) } };
     return futimens(file, times);
+}
+
+/* What the mark of a copy of this size follows from, besides its digest. */
+static const char *boot_of(const struct data_cache *c, int64_t bytes) {
+    return bytes < CACHE_SYNC_BYTES ? c->boot : "";
 }
 
 /* ---- finding ---- */
 
-static void entry_find(const struct data_cache *c, const char *key, int64_t bytes, struct cache_entry *ret) {
+/* False: there is no copy. Else the copy has been used now. */
+static bool copy_find(const struct data_cache *c, const char *key, char ret_sha256[SHA256_HEX], struct stat *ret) {
     static const struct timespec now[2] = { { .tv_nsec = UTIME_NOW }, { .tv_nsec = UTIME_OMIT } };
     char target[sizeof TARGET + SHA256_HEX];
-    struct stat st;
-    *ret = (struct cache_entry){ .state = CACHE_MISSING };
     const ssize_t n = readlinkat(c->index, key, target, sizeof target - 1);
     if (n != (ssize_t)(sizeof TARGET - 1 + SHA256_HEX - 1))
-        return;
+        return false;
     target[n] = '\0';
     const char *sha256 = target + sizeof TARGET - 1;
     if (strncmp(target, TARGET, sizeof TARGET - 1) != 0 || !data_cache_is_digest(sha256) ||
-        fstatat(c->objects, sha256, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
-        return;
-    memcpy(ret->sha256, sha256, SHA256_HEX);
-    ret->bytes = bytes < 0 ? st.st_size : bytes;
-    ret->state = is_marked(&st, sha256) && st.st_size == ret->bytes ? CACHE_GOOD : CACHE_UNCHECKED;
+        fstatat(c->objects, sha256, ret, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(ret->st_mode))
+        return false;
+    memcpy(ret_sha256, sha256, SHA256_HEX);
     utimensat(c->objects, sha256, now, AT_SYMLINK_NOFOLLOW);
+    return true;
+}
+
+static void entry_find(const struct data_cache *c, const char *key, int64_t bytes, struct cache_entry *ret) {
+    struct stat st;
+    *ret = (struct cache_entry){ .state = CACHE_MISSING };
+    if (!copy_find(c, key, ret->sha256, &st))
+        return;
+    ret->bytes = bytes < 0 ? st.st_size : bytes;
+    ret->state = is_marked(c, &st, ret->sha256) && st.st_size == ret->bytes ? CACHE_GOOD : CACHE_UNCHECKED;
+}
+
+void data_cache_peek(const struct data_cache *c, const char *key, struct cache_entry *ret) {
+    struct stat st;
+    *ret = (struct cache_entry){ .state = CACHE_MISSING };
+    if (copy_find(c, key, ret->sha256, &st) && has_mark(c, &st, ret->sha256)) {
+        ret->bytes = st.st_size;
+        ret->state = CACHE_GOOD;
+    }
+}
+
+uint64_t data_cache_part_progress(const struct data_cache *c, const char *key) {
+    struct stat st;
+    if (fstatat(c->parts, key, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode))
+        return 0;
+    return (uint64_t)st.st_mtim.tv_sec * 1000000000u + (uint64_t)st.st_mtim.tv_nsec;
 }
 
 static status_t uses_add(struct data_cache *c, const struct bytes *lines, struct err *e) {
@@ -222,7 +270,7 @@ status_t data_cache_check(struct data_cache *c, struct cache_entry *entry, struc
         return data_cache_fail(e, "open the copy", entry->sha256);
     TRY(digest_of(file, entry->sha256, digest, e));
     const bool good = st.st_size == entry->bytes && strcmp(digest, entry->sha256) == 0;
-    if (good ? mark(file, entry->sha256) < 0 : futimens(file, never) < 0)
+    if (good ? mark(file, entry->sha256, boot_of(c, entry->bytes)) < 0 : futimens(file, never) < 0)
         return data_cache_fail(e, "mark the copy", entry->sha256);
     entry->state = good ? CACHE_GOOD : CACHE_MISSING;
     return ST_OK;
@@ -230,16 +278,17 @@ status_t data_cache_check(struct data_cache *c, struct cache_entry *entry, struc
 
 /* ---- adding ---- */
 
+/* The index first: whoever finds no part any more finds the copy. */
 static status_t put(struct data_cache *c, const char *key, const char *sha256, int64_t bytes, struct err *e) {
     char target[sizeof TARGET + SHA256_HEX];
     struct stat st;
     const bool there = fstatat(c->objects, sha256, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
-                       st.st_size == bytes && is_marked(&st, sha256);
-    if (there ? unlinkat(c->parts, key, 0) < 0 : renameat(c->parts, key, c->objects, sha256) < 0)
-        return data_cache_fail(e, "rename the copy", sha256);
+                       st.st_size == bytes && is_marked(c, &st, sha256);
     snprintf(target, sizeof target, "%s%s", TARGET, sha256);
     if ((unlinkat(c->index, key, 0) < 0 && errno != ENOENT) || symlinkat(target, c->index, key) < 0)
         return data_cache_fail(e, "write the index of", sha256);
+    if (there ? unlinkat(c->parts, key, 0) < 0 : renameat(c->parts, key, c->objects, sha256) < 0)
+        return data_cache_fail(e, "rename the copy", sha256);
     struct bytes line;
     bytes_init(&line, SHA256_HEX + 1);
     status_t st_line = bytes_printf(&line, e, "%s\n", sha256);
@@ -252,7 +301,8 @@ static status_t put(struct data_cache *c, const char *key, const char *sha256, i
 
 status_t data_cache_publish(struct data_cache *c, const char *key, int part, const char sha256[SHA256_HEX],
                             int64_t bytes, struct err *e) {
-    if (fchmod(part, 0444) < 0 || mark(part, sha256) < 0 || fsync(part) < 0)
+    const char *boot = boot_of(c, bytes);
+    if (fchmod(part, 0444) < 0 || mark(part, sha256, boot) < 0 || (!*boot && fsync(part) < 0))
         return data_cache_fail(e, "write the copy", sha256);
     status_t st = data_cache_lock(c, LOCK_SH, e);
     if (st == ST_OK)

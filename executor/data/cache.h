@@ -10,6 +10,10 @@
  * The time of change of a copy is the mark of its last check: the seconds say when, the nanoseconds follow from the
  * digest. A write to the file, by whomever, changes the mark. The time of access is the last use.
  *
+ * A copy of fewer than CACHE_SYNC_BYTES is not written through to the disk, because that costs more than to copy it.
+ * The nanoseconds of its mark follow from this start of the host, too: after the next one, when bytes may have been
+ * lost, the mark is worth nothing, and the copy is read and compared with its name before it is used.
+ *
  * Several processes may use the folder at the same time. One that is killed leaves nothing that the next one does not
  * use or remove. Files of this host alone: flock and the clock are the host's. */
 #ifndef EXECUTOR_DATA_CACHE_H
@@ -27,6 +31,8 @@
 enum {
     CACHE_CHECK_S = 24 * 3600, /* a copy whose last check is older is read and compared with its name */
     CACHE_OBJECTS_MAX = 1 << 20,
+    CACHE_SYNC_BYTES = 4 << 20, /* of a copy that is on the disk before it has its name */
+    CACHE_BOOT_BYTES = 36,
 };
 
 struct data_cache {
@@ -35,8 +41,9 @@ struct data_cache {
     int lock, uses;            /* open files */
     int index, objects, parts; /* folders */
     char uses_name[16];
-    int64_t reserved;      /* bytes that may still be added */
-    pthread_mutex_t mutex; /* one thread at a time has the lock */
+    char boot[CACHE_BOOT_BYTES + 1]; /* the id of this start of the host; empty: the kernel does not say */
+    int64_t reserved;                /* bytes that may still be added */
+    pthread_mutex_t mutex;           /* one thread at a time has the lock */
 };
 
 MUST_CHECK status_t data_cache_open(const char *path, int64_t max_bytes, struct data_cache **ret, struct err *e);
@@ -60,8 +67,15 @@ MUST_CHECK status_t data_cache_find(struct data_cache *c, int n, const char *con
  * MISSING. */
 MUST_CHECK status_t data_cache_check(struct data_cache *c, struct cache_entry *entry, struct err *e);
 
-/* Puts a complete file of the folder `parts`, which has the digest, in its place, and says that the key is this object.
- * The bytes are on the disk when the call returns; the names are after data_cache_sync. */
+/* For other hosts, which compare the bytes themselves: without a lock, and the copy is not in use. GOOD: a copy is
+ * there, and its mark, however old, is one of this cache. */
+void data_cache_peek(const struct data_cache *c, const char *key, struct cache_entry *ret);
+/* A number that changes while an object is being copied; 0: there is no part of it. */
+uint64_t data_cache_part_progress(const struct data_cache *c, const char *key);
+
+/* Puts a complete file of the folder `parts`, which has the digest, in its place, and says that the key is this
+ * object. The bytes of a large one (CACHE_SYNC_BYTES) are on the disk when the call returns; the names are after
+ * data_cache_sync. */
 MUST_CHECK status_t data_cache_publish(struct data_cache *c, const char *key, int part, const char sha256[SHA256_HEX],
                                        int64_t bytes, struct err *e);
 /* Fewer bytes are still to be added than were reserved. */

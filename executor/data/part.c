@@ -28,14 +28,6 @@ void part_discard(const struct data_cache *c, const char *key, struct part *p) {
     part_close(p);
 }
 
-/* Empty where the kernel does not say: then nothing is continued. */
-static void boot_id(char ret[PART_BOOT_BYTES + 1]) {
-    memset(ret, 0, PART_BOOT_BYTES + 1);
-    CLEANUP(closep) int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (file < 0 || read(file, ret, PART_BOOT_BYTES) != PART_BOOT_BYTES)
-        *ret = '\0';
-}
-
 /* *ret_file stays -1 if another one has the lock. */
 static status_t lock_take(const struct data_cache *c, const char *key, int *ret_file, struct err *e) {
     for (int i = 0; i < TRIES; i++) {
@@ -59,9 +51,9 @@ static status_t lock_take(const struct data_cache *c, const char *key, int *ret_
 
 /* What an earlier process has left, if it can be continued. */
 static bool resume(const struct part *p, const char *boot) {
-    char written[PART_BOOT_BYTES];
+    char written[CACHE_BOOT_BYTES];
     struct stat st;
-    return *boot && fstat(p->file, &st) == 0 && st.st_size == p->bytes + p->n + PART_BOOT_BYTES &&
+    return *boot && fstat(p->file, &st) == 0 && st.st_size == p->bytes + p->n + CACHE_BOOT_BYTES &&
            pread(p->file, written, sizeof written, p->bytes + p->n) == (ssize_t)sizeof written &&
            memcmp(written, boot, sizeof written) == 0 && pread(p->file, p->done, (size_t)p->n, p->bytes) == p->n;
 }
@@ -70,26 +62,24 @@ static status_t begin(struct part *p, const char *key, const char *boot, struct 
     memset(p->done, 0, (size_t)p->n);
     if (ftruncate(p->file, 0) < 0)
         return data_cache_fail(e, "empty", key);
-    const int number = posix_fallocate(p->file, 0, p->bytes + p->n + PART_BOOT_BYTES);
+    const int number = posix_fallocate(p->file, 0, p->bytes + p->n + CACHE_BOOT_BYTES);
     errno = number;
     if (number)
         return data_cache_fail(e, "reserve space for", key);
-    if (pwrite(p->file, boot, PART_BOOT_BYTES, p->bytes + p->n) != PART_BOOT_BYTES)
+    if (pwrite(p->file, boot, CACHE_BOOT_BYTES, p->bytes + p->n) != CACHE_BOOT_BYTES)
         return data_cache_fail(e, "write to", key);
     return ST_OK;
 }
 
 status_t part_open(const struct data_cache *c, const char *key, int64_t bytes, struct part *ret, bool *ret_busy,
                    struct err *e) {
-    char boot[PART_BOOT_BYTES + 1];
     struct part p = { .file = -1, .bytes = bytes, .n = (int)((bytes + PART_PIECE_BYTES - 1) / PART_PIECE_BYTES) };
     TRY(lock_take(c, key, &p.file, e));
     *ret_busy = p.file < 0;
     if (*ret_busy)
         return ST_OK;
     p.done = alloc_zeroed((size_t)p.n + 1, 1);
-    boot_id(boot);
-    const status_t st = resume(&p, boot) ? ST_OK : begin(&p, key, boot, e);
+    const status_t st = resume(&p, c->boot) ? ST_OK : begin(&p, key, c->boot, e);
     if (st == ST_OK)
         *ret = p;
     else

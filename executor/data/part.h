@@ -7,7 +7,7 @@
 
 #include "executor/data/cache.h"
 
-enum { PART_PIECE_BYTES = 16 << 20, PART_BOOT_BYTES = 36 };
+enum { PART_PIECE_BYTES = 16 << 20 };
 
 struct part {
     int file;

@@ -112,6 +112,56 @@ static void a_copy_that_was_written_to_is_checked_and_not_found_after_that(void 
     data_cache_close(c);
 }
 
+/* The bytes of a file are replaced as a power cut may do it: its times are those of before. */
+static void lose_bytes(const char *sha256) {
+    char path[PATH_MAX + 100];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/objects/%s", folder, sha256);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(chmod(path, 0644), 0);
+    int file = open(path, O_WRONLY);
+    assert_int_equal(write(file, "\0\0\0\0", 4), 4);
+    assert_int_equal(futimens(file, (const struct timespec[]){ st.st_atim, st.st_mtim }), 0);
+    close(file);
+}
+
+static void after_a_start_of_the_host_a_small_copy_is_read_before_it_is_used(void **state) {
+    char good[SHA256_HEX], lost[SHA256_HEX], large[SHA256_HEX];
+    struct data_cache *c = cache_open(1 << 30), *later = cache_open(1 << 30);
+    (void)state;
+    assert_int_equal(strlen(c->boot), CACHE_BOOT_BYTES);
+    add(c, 1, 'a', 1000, good);
+    add(c, 2, 'b', 1000, lost);
+    add(c, 3, 'c', CACHE_SYNC_BYTES, large);
+    memset(later->boot, '0', CACHE_BOOT_BYTES);
+    lose_bytes(lost);
+    assert_int_equal(find(c, 1, 1000).state, CACHE_GOOD);
+    struct cache_entry entry = find(later, 1, 1000);
+    assert_int_equal(entry.state, CACHE_UNCHECKED);
+    assert_int_equal(data_cache_check(later, &entry, NULL), ST_OK);
+    assert_int_equal(entry.state, CACHE_GOOD);
+    assert_int_equal(find(later, 1, 1000).state, CACHE_GOOD);
+    entry = find(later, 2, 1000);
+    assert_int_equal(entry.state, CACHE_UNCHECKED);
+    assert_int_equal(data_cache_check(later, &entry, NULL), ST_OK);
+    assert_int_equal(entry.state, CACHE_MISSING);
+    assert_int_equal(find(later, 3, CACHE_SYNC_BYTES).state, CACHE_GOOD); /* it was written through */
+    data_cache_close(later);
+    data_cache_close(c);
+}
+
+/* Nobody could see that the host has been started again. */
+static void without_an_id_of_the_start_all_copies_are_written_through(void **state) {
+    char sha256[SHA256_HEX];
+    struct data_cache *c = cache_open(1 << 20), *later = cache_open(1 << 20);
+    (void)state;
+    *c->boot = '\0';
+    add(c, 1, 'a', 1000, sha256);
+    assert_int_equal(find(later, 1, 1000).state, CACHE_GOOD);
+    data_cache_close(later);
+    data_cache_close(c);
+}
+
 static void an_index_that_leads_elsewhere_finds_nothing(void **state) {
     static const char *const targets[] = {
         "../objects/x", "/etc/passwd", "../objects/../lock",
@@ -196,6 +246,8 @@ int main(void) {
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
         TEST(what_is_added_is_found_with_its_size_and_by_other_processes),
         TEST(a_copy_that_was_written_to_is_checked_and_not_found_after_that),
+        TEST(after_a_start_of_the_host_a_small_copy_is_read_before_it_is_used),
+        TEST(without_an_id_of_the_start_all_copies_are_written_through),
         TEST(an_index_that_leads_elsewhere_finds_nothing),
         TEST(space_is_made_of_what_nobody_uses_oldest_first),
         TEST(what_one_process_may_still_add_is_not_there_for_another),
