@@ -35,4 +35,5 @@ if(TRAINYARD_PARTS STREQUAL "all")
   pkg_check_modules(EXPAT REQUIRED IMPORTED_TARGET expat)
   pkg_check_modules(LIBSSL REQUIRED IMPORTED_TARGET libssl>=3)
   pkg_check_modules(MICROHTTPD REQUIRED IMPORTED_TARGET libmicrohttpd)
+  pkg_check_modules(GNUTLS REQUIRED IMPORTED_TARGET gnutls) # libmicrohttpd's
 endif()

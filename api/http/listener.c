@@ -5,6 +5,8 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 
+#include <gnutls/gnutls.h>
+#include <gnutls/x509.h>
 #include <string.h>
 
 enum { PEM_BYTES = 1 << 20, MAX_OPTIONS = 12 };
@@ -17,6 +19,9 @@ static status_t protect(struct http_listener *l, const struct http_listener_conf
                        config->page);
     bytes_init(&l->cert, PEM_BYTES);
     bytes_init(&l->key, PEM_BYTES);
+    bytes_init(&l->ca, PEM_BYTES);
+    if (config->ca)
+        TRY(file_read(config->ca, &l->ca, e));
     TRY(file_read(config->cert, &l->cert, e));
     return file_read(config->key, &l->key, e);
 }
@@ -36,6 +41,8 @@ static void options_of(const struct http_listener *l, const struct http_listener
         ret[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_CERT, 0, l->cert.data };
         ret[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_KEY, 0, l->key.data };
         ret[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_PRIORITIES, 0, (void *)(uintptr_t)TLS_VERSIONS };
+        if (config->ca)
+            ret[n++] = (struct MHD_OptionItem){ MHD_OPTION_HTTPS_MEM_TRUST, 0, l->ca.data };
         ret[n++] = (struct MHD_OptionItem){ MHD_OPTION_PER_IP_CONNECTION_LIMIT, (intptr_t)config->per_host, NULL };
     }
     ret[n] = (struct MHD_OptionItem){ MHD_OPTION_END, 0, NULL };
@@ -66,6 +73,17 @@ status_t http_listener_open(const struct http_listener_config *config, struct ht
     return ST_OK;
 }
 
+bool http_listener_knows_client(const struct http_listener *l, struct MHD_Connection *connection) {
+    gnutls_typed_vdata_st purpose = { .type = GNUTLS_DT_KEY_PURPOSE_OID,
+                                      .data = (unsigned char *)(uintptr_t)GNUTLS_KP_TLS_WWW_CLIENT };
+    unsigned wrong = 0;
+    if (l->local)
+        return true;
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_GNUTLS_SESSION);
+    return info && info->tls_session && gnutls_certificate_verify_peers(info->tls_session, &purpose, 1, &wrong) == 0 &&
+           wrong == 0;
+}
+
 void http_listener_close(struct http_listener *l) {
     if (l->daemon)
         MHD_stop_daemon(l->daemon); /* also closes the socket */
@@ -74,4 +92,5 @@ void http_listener_close(struct http_listener *l) {
         explicit_bzero(l->key.data, l->key.len);
     bytes_done(&l->key);
     bytes_done(&l->cert);
+    bytes_done(&l->ca);
 }

@@ -20,8 +20,10 @@ struct http_listener_config {
     unsigned connections, per_host, idle_s;
     unsigned threads;       /* that answer all requests, which must not block; 0: a thread for each connection */
     const char *cert, *key; /* paths of PEM files; NULL or "" for none; not used on a loopback address */
-    bool tokens;            /* the caller asks for a token, as other machines require */
-    const char *page;       /* ends the refusal: "'0.0.0.0:80' can be reached by other machines: ..." */
+    const char *ca;   /* path of a PEM file: clients are asked for a certificate of it; NULL: for none; not used on
+                             * a loopback address */
+    bool tokens;      /* the caller asks for a token, as other machines require */
+    const char *page; /* ends the refusal: "'0.0.0.0:80' can be reached by other machines: ..." */
     MHD_AccessHandlerCallback serve;
     MHD_RequestCompletedCallback ended; /* NULL: nothing to free after a request */
     void *ctx;
@@ -32,7 +34,7 @@ struct http_listener {
     int port;
     bool local; /* a loopback address */
     char address[LISTEN_ADDRESS_BYTES];
-    struct bytes cert, key; /* for libmicrohttpd, which reads them when it starts */
+    struct bytes cert, key, ca; /* for libmicrohttpd, which reads them when it starts */
 };
 
 /* ret: zeroed by the caller, who closes it after an error, too. ALREADY_EXISTS: the address is in use.
@@ -40,6 +42,10 @@ struct http_listener {
  * INVALID_ARGUMENT: it is no address. INTERNAL: libmicrohttpd refuses the certificate or the key. */
 MUST_CHECK status_t http_listener_open(const struct http_listener_config *config, struct http_listener *ret,
                                        struct err *e);
+/* With config.ca: whether the client of the connection has a certificate of the CA that is valid and for clients;
+ * true on a loopback address. The listener accepts the others, too: `serve` asks and refuses. */
+bool http_listener_knows_client(const struct http_listener *l, struct MHD_Connection *connection);
+
 /* Waits for running requests. May be called twice. */
 void http_listener_close(struct http_listener *l);
 

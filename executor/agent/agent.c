@@ -507,6 +507,7 @@ static status_t parts_open(struct agent *a, struct err *e) {
         &a->host, &(struct sample_copies_owner){ .ctx = a, .ready = on_sample_copied, .failed = on_sample_failed });
     a->uploads = shard_uploads_new(&a->host, &(struct shard_uploads_owner){ .ctx = a, .uploaded = on_shard_uploaded });
     a->encoders = text_encoders_new(&a->host, &(struct text_encoders_owner){ .ctx = a, .encoded = on_text_encoded });
+    TRY(cache_server_open(&a->host, &a->cache, e));
     a->data = data_copies_new(&a->host, &(struct data_copies_owner){ .ctx = a, .report = on_data });
     a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));
@@ -534,6 +535,7 @@ struct agent *agent_close(struct agent *a) {
     request_workers_free(a->checks);
     rank_workers_free(a->workers);
     environments_free(a->environments);
+    cache_server_close(a->cache);
     data_copies_free(a->data);
     shard_uploads_free(a->uploads);
     text_encoders_free(a->encoders);

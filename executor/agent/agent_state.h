@@ -2,6 +2,7 @@
 #ifndef EXECUTOR_AGENT_AGENT_STATE_H
 #define EXECUTOR_AGENT_AGENT_STATE_H
 
+#include "executor/agent/cache_server.h"
 #include "executor/agent/code_copies.h"
 #include "executor/agent/control_stream.h"
 #include "executor/agent/core/agent_core.h"
@@ -28,6 +29,7 @@ struct agent {
     struct code_copies *code;
     struct environments *environments;
     struct data_copies *data;
+    struct cache_server *cache;
     struct shard_uploads *uploads;
     struct text_encoders *encoders;
     struct data_checks *data_checks;

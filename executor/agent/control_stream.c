@@ -206,6 +206,12 @@ static void features_list(const struct host *host, struct features *ret) {
     }
 }
 
+static void cache_fill(const struct cache_offer *offer, Trainyard__V1__CachePeer *ret) {
+    ret->url = (char *)(uintptr_t)offer->url;
+    ret->token = (char *)(uintptr_t)offer->token;
+    ret->key = (char *)(uintptr_t)offer->key;
+}
+
 static void hello_fill(const struct host *host, struct features *features, Trainyard__V1__AgentHello *hello) {
     const struct inventory *inv = &host->inventory;
     hello->executor = (char *)(uintptr_t)directory_id(host->directory);
@@ -230,8 +236,12 @@ static void hello_fill(const struct host *host, struct features *features, Train
 
 static status_t hello_send(struct control_stream *s, struct err *e) {
     Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
+    Trainyard__V1__CachePeer cache = TRAINYARD__V1__CACHE_PEER__INIT;
     struct features features;
     hello_fill(s->host, &features, &hello);
+    cache_fill(&s->host->cache_offer, &cache);
+    if (*cache.url)
+        hello.cache = &cache;
     s->owner.hello_begin(s->owner.ctx, &hello);
     Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;

@@ -193,6 +193,7 @@ status_t data_copies_start(struct data_copies *ds, const Trainyard__V1__AttemptS
                              .attempt = order->attempt,
                              .order = data_order_new(host, order->spec, order->secrets, order->n_secrets) };
     ds->first = k;
+    data_order_add_peers(k->order, host, order);
     if (in_store)
         order_add(host, order, &folders, k->order);
     return copy_start(k, e);

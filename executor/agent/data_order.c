@@ -80,6 +80,25 @@ char *data_order_marker(const struct host *host, const Trainyard__V1__JobSpec *s
                         directory_id(host->directory));
 }
 
+static char *option_copy(const char *value) { return alloc_copy_text(value ? value : ""); }
+
+void data_order_add_peers(Trainyard__V1__DataFetch *order, const struct host *host,
+                          const Trainyard__V1__AttemptStart *start) {
+    order->peers = alloc_zeroed(start->n_cache_peers, sizeof *order->peers);
+    for (size_t i = 0; i < start->n_cache_peers; i++) {
+        Trainyard__V1__CachePeer *peer = alloc_zeroed(1, sizeof *peer);
+        trainyard__v1__cache_peer__init(peer);
+        peer->url = alloc_copy_text(start->cache_peers[i]->url);
+        peer->token = alloc_copy_text(start->cache_peers[i]->token);
+        peer->key = alloc_copy_text(start->cache_peers[i]->key);
+        order->peers[order->n_peers++] = peer;
+    }
+    order->n_gang = start->n_cache_gang;
+    order->own_url = alloc_copy_text(start->cache_url);
+    order->tls_cert = option_copy(host->options->tls.cert);
+    order->tls_key = option_copy(host->options->tls.key);
+}
+
 status_t data_process_start(const struct host *host, const Trainyard__V1__WorkerCommand *command,
                             const struct worker_process_owner *owner, struct worker_process **ret, struct err *e) {
     char parent[16];
@@ -118,6 +137,8 @@ Trainyard__V1__DataFetch *data_order_free(Trainyard__V1__DataFetch *order) {
         key_wipe(&order->stores[i]->access_key);
         key_wipe(&order->stores[i]->secret_key);
     }
+    for (size_t i = 0; order && i < order->n_peers; i++)
+        explicit_bzero(order->peers[i]->token, strlen(order->peers[i]->token));
     if (order)
         trainyard__v1__data_fetch__free_unpacked(order, NULL);
     return NULL;

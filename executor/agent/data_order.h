@@ -16,6 +16,9 @@ Trainyard__V1__DataFetch *data_order_new_stores(const struct host *host, const T
 /* The name of an object below checkpoint.store that this executor writes and removes to see that it may. It is the same
  * each time, so that at most one is left by killed processes. */
 char *data_order_marker(const struct host *host, const Trainyard__V1__JobSpec *spec);
+/* Adds the caches of other hosts that the start order names, which are copied. */
+void data_order_add_peers(Trainyard__V1__DataFetch *order, const struct host *host,
+                          const Trainyard__V1__AttemptStart *start);
 /* Starts trainyard-data with this command. *ret may be set after an error, too. */
 MUST_CHECK status_t data_process_start(const struct host *host, const Trainyard__V1__WorkerCommand *command,
                                        const struct worker_process_owner *owner, struct worker_process **ret,

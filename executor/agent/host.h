@@ -20,6 +20,7 @@
 #include <sys/types.h>
 
 enum { AGENT_PATHS_MAX = 64 }; /* of each list of paths below */
+enum { HOST_URL_BYTES = 280, HOST_TOKEN_BYTES = 65, HOST_PIN_BYTES = 48 };
 
 struct agent_options {
     const char *controller; /* as api/rpc reads an address */
@@ -59,11 +60,17 @@ struct agent_options {
     int64_t data_cache_bytes;     /* 0: none are kept, and no job with such data runs here */
     const char *token_cache;      /* of the tokens of texts; NULL: below the directory */
     int64_t token_cache_bytes;    /* 0: each rank encodes its texts */
+    const char *cache_listen;     /* host:port at which other hosts read copies of data; NULL: they do not */
     const char *environment_user; /* the user that builds; NULL: the worker_user, or else the agent's own */
     int hang_ms; /* a rank is killed after this time without a sign of life, or HANG_WAITING_MS more without progress */
 };
 
 struct cgroups;
+
+/* As CachePeer of worker.proto; url "": the cache is not served. */
+struct cache_offer {
+    char url[HOST_URL_BYTES], token[HOST_TOKEN_BYTES], key[HOST_PIN_BYTES];
+};
 
 struct host {
     const struct agent_options *options;
@@ -78,6 +85,7 @@ struct host {
     struct err no_data;         /* why jobs with remote data cannot run here; empty: they can */
     char data_cache[PATH_MAX];  /* the folder of their copies */
     char token_cache[PATH_MAX]; /* the folder of tokens; empty: none */
+    struct cache_offer cache_offer;
 };
 
 #endif

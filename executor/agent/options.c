@@ -65,6 +65,9 @@ static const char HELP[] =
     "it\n"
     "                        (default: below --directory; with --worker-user or --job-users: none)\n"
     "  --token-cache-mib N   maximum size of what is kept there; 0: each rank encodes its texts (default: 10240)\n"
+    "  --cache-listen ADDR:PORT  other hosts of the cluster read the copies of data here, before a store; ADDR is\n"
+    "                        numeric; 0.0.0.0 and [::] stand for --address; needs --tls-ca, --tls-cert and --tls-key\n"
+    "                        unless it is a loopback address (default: other hosts do not)\n"
     "  --environment-timeout S  a build of a Python environment that takes longer fails (default: 1800)\n"
     "  --environment-user USER  builds of Python environments run as this user (default: --worker-user); also needs\n"
     "                        CAP_CHOWN, as --worker-user does for such builds\n"
@@ -126,6 +129,7 @@ enum {
     OPT_DATA_CACHE_MIB,
     OPT_TOKEN_CACHE,
     OPT_TOKEN_CACHE_MIB,
+    OPT_CACHE_LISTEN,
     OPT_ENVIRONMENT_TIMEOUT,
     OPT_ENVIRONMENT_USER,
     OPT_HANG,
@@ -166,6 +170,7 @@ static const struct option OPTIONS[] = {
     { "data-cache-mib", required_argument, NULL, OPT_DATA_CACHE_MIB },
     { "token-cache", required_argument, NULL, OPT_TOKEN_CACHE },
     { "token-cache-mib", required_argument, NULL, OPT_TOKEN_CACHE_MIB },
+    { "cache-listen", required_argument, NULL, OPT_CACHE_LISTEN },
     { "environment-timeout", required_argument, NULL, OPT_ENVIRONMENT_TIMEOUT },
     { "environment-user", required_argument, NULL, OPT_ENVIRONMENT_USER },
     { "hang-timeout", required_argument, NULL, OPT_HANG },
@@ -298,6 +303,7 @@ static status_t option_take(struct options *o, int which, struct err *e) {
     case OPT_ENVIRONMENTS: return folder_take("environment-cache", &o->agent.environment_cache, e);
     case OPT_DATA_CACHE: return folder_take("data-cache", &o->agent.data_cache, e);
     case OPT_TOKEN_CACHE: return folder_take("token-cache", &o->agent.token_cache, e);
+    case OPT_CACHE_LISTEN: o->agent.cache_listen = optarg; break;
     case OPT_JOB_USERS: return job_user_parse(optarg, &o->agent.job_user_first, &o->agent.job_user_last, e);
     case OPT_LIBRARIES: o->agent.library_path = optarg; break;
     case OPT_CA: o->agent.tls.ca = optarg; break;

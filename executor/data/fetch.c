@@ -17,11 +17,14 @@
 
 enum { SPACE_MS = 10 * 60 * 1000, SPACE_PAUSE_MS = 200 };
 
-void fetch_done_stores(struct fetch *f) { stores_done(&f->stores); }
+void fetch_done_stores(struct fetch *f) {
+    stores_done(&f->stores);
+    peers_done(&f->peers);
+}
 
 void fetch_done(struct fetch *f) {
     data_objects_done(&f->objects);
-    stores_done(&f->stores);
+    fetch_done_stores(f);
     f->cache = data_cache_close(f->cache);
 }
 
@@ -172,8 +175,10 @@ static status_t copy(struct fetch *f, struct selection *s, struct err *e) {
     add_up(f);
     TRY(reserve(f, s, e));
     atomic_store(&f->progress.objects, f->objects.n - s->n);
-    if (s->n > 0)
-        TRY(copy_objects(f->cache, s->objects, s->n, &f->progress, &f->end, e));
+    if (s->n > 0) {
+        peers_find(&f->peers, s->objects, s->n);
+        TRY(copy_objects(f->cache, &f->peers, s->objects, s->n, &f->progress, &f->end, e));
+    }
     return data_cache_set_reserved(f->cache, 0, e);
 }
 
@@ -187,6 +192,7 @@ status_t fetch_run(struct fetch *f, struct err *e) {
         return ST_OK;
     }
     TRY(data_cache_open(order->cache, order->cache_bytes, &f->cache, e));
+    peers_init(&f->peers, order, &f->end);
     struct selection s;
     selection_init(&s, f);
     status_t st = copy(f, &s, e);

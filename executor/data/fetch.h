@@ -8,6 +8,7 @@ struct fetch {
     const Trainyard__V1__DataFetch *order;
     struct stores stores;
     struct data_cache *cache; /* NULL: `check` */
+    struct peers peers;
     struct data_objects objects;
     struct copy_progress progress;
     atomic_bool end;

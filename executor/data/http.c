@@ -5,7 +5,9 @@
  *     as it is; x-amz-content-sha256 is given, so that all versions sign the same. A HEAD or GET has an empty body
  *   - a body is sent from memory (POSTFIELDS), because libcurl signs no other in all of its versions
  *   - libcurl sends a token only to the host of the address, and not to one that a redirect names
- *   - redirects are followed from https to https only, and not at all for S3, where a signature is for one host */
+ *   - redirects are followed from https to https only, and not at all for S3, where a signature is for one host
+ *   - the cache of another host is known by the public key that the controller has named, whatever its certificate
+ *     says, because a certificate of a host is for no address; it is never reached by a proxy */
 #include "executor/data/http.h"
 
 #include "base/alloc.h"
@@ -17,6 +19,7 @@
 #include <string.h>
 
 enum {
+    PIN_BYTES = 80,
     CONNECT_MS = 10 * 1000,
     REDIRECTS_MAX = 5,
     SLOW_BYTES = 1024, /* in a second */
@@ -27,6 +30,10 @@ enum {
     RETRY_AFTER_MAX_MS = 60 * 1000,
     EXPECT_MS = 200, /* not every server says that it wants a large body */
     STEP_MS = 50,    /* for the end, in a pause */
+    /* Of a cache of another host: in place of one that does not answer, or is slow, the store is asked. */
+    PEER_CONNECT_MS = 2000,
+    PEER_SLOW_BYTES = 64 << 10,
+    PEER_SLOW_S = 5,
 };
 
 static const char EMPTY_SHA256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -196,13 +203,27 @@ static void set_protocols(CURL *curl, bool plain) {
 static void set_limits(CURL *curl, const struct store *s) {
     const long slow_s = (long)(s->patience_ms / 4000 < SLOW_MAX_S ? s->patience_ms / 4000 : SLOW_MAX_S);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)CONNECT_MS);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)SLOW_BYTES);
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, slow_s > 0 ? slow_s : 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(s->peer ? PEER_CONNECT_MS : CONNECT_MS));
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)(s->peer ? PEER_SLOW_BYTES : SLOW_BYTES));
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, s->peer ? (long)PEER_SLOW_S : slow_s > 0 ? slow_s : 1L);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
     curl_easy_setopt(curl, CURLOPT_XFERINFODATA, (void *)(uintptr_t)s->end);
+}
+
+static void set_peer(CURL *curl, const struct store_peer *peer, bool plain) {
+    char pin[PIN_BYTES];
+    snprintf(pin, sizeof pin, "sha256//%s", peer->pin);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_FOLLOWLOCATION, 0L);
+    if (plain)
+        return;
+    curl_easy_setopt(curl, CURLOPT_PINNEDPUBLICKEY, pin);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
+    curl_easy_setopt(curl, CURLOPT_SSL_VERIFYHOST, 0L);
+    curl_easy_setopt(curl, CURLOPT_SSLCERT, peer->cert);
+    curl_easy_setopt(curl, CURLOPT_SSLKEY, peer->key);
 }
 
 static void set_request(struct http *h, struct transfer *t, const struct curl_slist *headers) {
@@ -241,6 +262,8 @@ static void set_request(struct http *h, struct transfer *t, const struct curl_sl
         curl_easy_setopt(curl, CURLOPT_RANGE, "0-0");
     set_limits(curl, r->store);
     set_access(curl, r);
+    if (r->store->peer)
+        set_peer(curl, r->store->peer, strncmp(r->url, "http:", 5) == 0);
 }
 
 /* ---- what came of it ---- */

@@ -1,12 +1,12 @@
-/* trainyard-data: copies the objects of one attempt into the cache of the host, and keeps them in use; or writes the
- * files of a checkpoint to a store; or removes those of an old one. The agent starts it, with commands on descriptor 3
- * and records on 4, as a worker. It gets one command, and reports until its last report; then it ends, or if it keeps
- * copies in use it waits for the end of the pipe, which comes with the end of the attempt. A thread does the order; the
- * first one reports how far it is, and ends the process as soon as the pipe ends: a process can end at any moment, and
- * the next one goes on.
+/* trainyard-data: copies the objects of one attempt into the cache of the host, and keeps them in use; or writes
+ * the files of a checkpoint to a store; or removes those of an old one; or serves the cache to other hosts. The
+ * agent starts it, with commands on descriptor 3 and records on 4, as a worker. It gets one command, and reports
+ * until its last report; then it ends, or if it keeps copies in use it waits for the end of the pipe, which comes
+ * with the end of the attempt. A thread does the order; the first one reports how far it is, and ends the process
+ * as soon as the pipe ends: a process can end at any moment, and the next one goes on.
  *
- * It runs as the agent's user, so that no job can change the copies, and without the agent's capabilities, because it
- * reads what stores send. Its keys are overwritten before it waits, and it leaves no core. */
+ * It runs as the agent's user, so that no job can change the copies, and without the agent's capabilities, because
+ * it reads what stores send. Its keys are overwritten before it waits, and it leaves no core. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/limits.h"
@@ -17,6 +17,7 @@
 #include "executor/data/memory.h"
 #include "executor/data/probe.h"
 #include "executor/data/report.h"
+#include "executor/data/serve.h"
 #include "executor/data/upload.h"
 
 #include <linux/capability.h>
@@ -87,6 +88,11 @@ static status_t work_start(struct work *w, struct report_progress *progress, str
     return ST_OK;
 }
 
+static void tokens_wipe(const Trainyard__V1__DataFetch *order) {
+    for (size_t i = 0; i < order->n_peers; i++)
+        explicit_bzero(order->peers[i]->token, strlen(order->peers[i]->token));
+}
+
 static void keys_wipe(Trainyard__V1__DataStore *const *stores, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const ProtobufCBinaryData keys[] = { stores[i]->access_key, stores[i]->secret_key };
@@ -147,6 +153,7 @@ static status_t fetch_take(const Trainyard__V1__DataFetch *order, struct err *e)
     fetch_done_stores(&w.fetch);
     fetch_done_stores(&w.checkpoint);
     fetch_done_stores(&w.weights);
+    tokens_wipe(order);
     keys_wipe(order->stores, order->n_stores);
     report_last(&progress, &w.fetch, w.st, w.no_checkpoint, &w.why);
     struct pollfd end = { .fd = CHILD_COMMANDS_FD };
@@ -181,6 +188,26 @@ static status_t change_store(struct work *w, Trainyard__V1__DataStore *const *st
     return ST_OK;
 }
 
+/* ---- the cache for other hosts ---- */
+
+/* Until the pipe ends. The token stays in the memory of this process, which leaves no core. */
+static status_t serve_take(const Trainyard__V1__CacheServe *order) {
+    const struct report_progress progress = { 0 };
+    const struct fetch none = { 0 };
+    struct err why = { "" };
+    CLEANUP(serve_closep) struct serve *s = NULL;
+    status_t st = serve_open(order, &s, &why);
+    if (st != ST_OK) {
+        report_last(&progress, &none, st, false, &why);
+        return ST_OK;
+    }
+    report_event("cache_served", serve_address(s));
+    struct pollfd end = { .fd = CHILD_COMMANDS_FD };
+    while (poll(&end, 1, -1) < 1)
+        continue;
+    return ST_OK;
+}
+
 static status_t command_take(const Trainyard__V1__WorkerCommand *command, struct err *e) {
     struct work w = { .run = NULL };
     switch (command->command_case) {
@@ -191,6 +218,7 @@ static status_t command_take(const Trainyard__V1__WorkerCommand *command, struct
     case TRAINYARD__V1__WORKER_COMMAND__COMMAND_REMOVE_OBJECTS:
         w = (struct work){ .remove = command->remove_objects, .run = objects_remove };
         return change_store(&w, w.remove->stores, w.remove->n_stores, e);
+    case TRAINYARD__V1__WORKER_COMMAND__COMMAND_SERVE_CACHE: return serve_take(command->serve_cache);
     default: return err_set(e, ST_INTERNAL, "the first command is of another release: restart trainyard-executor");
     }
 }

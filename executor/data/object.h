@@ -6,6 +6,8 @@
 #include "executor/data/check.h"
 #include "executor/data/http.h"
 
+struct peer;
+
 struct data_object {
     int uri; /* the index in the order */
     const struct store *store;
@@ -22,6 +24,13 @@ struct data_object {
     char key[SHA256_HEX];    /* in the cache: what it is, and its version */
     char sha256[SHA256_HEX]; /* of the copy, once it is there */
     bool is_cached;          /* the cache had it */
+    /* For peer.h: the peers that have it, a bit each, with this digest; the one that is to send it; the one to which it
+     * belongs, or -1; and whether one has failed to send it. */
+    uint32_t peers;
+    char peer_sha256[SHA256_HEX];
+    struct peer *peer;
+    int peer_owner;
+    bool has_no_peer;
 };
 
 struct data_objects {

@@ -87,9 +87,9 @@ status_t part_open(const struct data_cache *c, const char *key, int64_t bytes, s
     return st;
 }
 
-status_t part_set_done(struct part *p, int piece, struct err *e) {
+status_t part_set_done(struct part *p, int piece, bool proven, struct err *e) {
     p->done[piece] = '1';
-    if (pwrite(p->file, "1", 1, p->bytes + piece) != 1)
+    if (proven && pwrite(p->file, "1", 1, p->bytes + piece) != 1)
         return data_cache_fail(e, "write to", "a part");
     return ST_OK;
 }

@@ -26,8 +26,9 @@ void part_discard(const struct data_cache *c, const char *key, struct part *p);
 
 static inline int64_t part_offset(int piece) { return (int64_t)piece * PART_PIECE_BYTES; }
 int64_t part_piece_bytes(const struct part *p, int piece);
-/* All bytes of the piece are written. */
-MUST_CHECK status_t part_set_done(struct part *p, int piece, struct err *e);
+/* All bytes of the piece are written. proven false: they come from another host, and only the digest of the whole
+ * object will show whether they are right. The next process does not go on with such a piece. */
+MUST_CHECK status_t part_set_done(struct part *p, int piece, bool proven, struct err *e);
 /* All pieces are: the file becomes the object alone. */
 MUST_CHECK status_t part_complete(struct part *p, struct err *e);
 

@@ -94,15 +94,21 @@ static void report_objects(const struct fetch *f) {
     free(objects);
 }
 
+static int64_t cached_bytes(const struct fetch *f) {
+    int64_t bytes = 0;
+    for (int i = 0; i < f->objects.n; i++)
+        bytes += f->objects.items[i].is_cached ? f->objects.items[i].bytes : 0;
+    return bytes;
+}
+
 static void report_ready(const struct report_progress *p, const struct fetch *f) {
     char message[EVENT_BYTES], host[64];
-    int64_t cached = 0;
-    for (int i = 0; i < f->objects.n; i++)
-        cached += f->objects.items[i].is_cached ? f->objects.items[i].bytes : 0;
     snprintf(message, sizeof message,
-             "host %s: %d objects of data with %lld MiB are ready after %.1f s (%lld MiB from the cache)",
+             "host %s: %d objects of data with %lld MiB are ready after %.1f s (%lld MiB from the cache, %lld MiB from "
+             "other hosts)",
              host_name(host), f->objects.n, (long long)(atomic_load(&f->bytes) >> 20),
-             (double)(clock_mono_ms() - p->since_ms) / 1000, (long long)(cached >> 20));
+             (double)(clock_mono_ms() - p->since_ms) / 1000, (long long)(cached_bytes(f) >> 20),
+             (long long)(atomic_load(&f->progress.from_peers) >> 20));
     report_event("data_ready", message);
 }
 
@@ -124,6 +130,9 @@ void report_last(const struct report_progress *p, const struct fetch *f, status_
     if (st == ST_OK && f->cache)
         report_ready(p, f);
     r.last = true;
+    r.store_bytes = atomic_load(&f->progress.from_stores);
+    r.peer_bytes = atomic_load(&f->progress.from_peers);
+    r.cache_bytes = cached_bytes(f);
     r.message = text(why->msg);
     r.cause = no_checkpoint ? TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE : cause_of(st);
     report(&r);

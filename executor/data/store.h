@@ -12,11 +12,18 @@ enum { STORE_PATIENCE_MS = 5 * 60 * 1000 };
 
 struct store {
     enum data_scheme scheme;
-    char *endpoint;         /* https://HOST[:PORT]; https: NULL, unless one host gets a token */
-    char *region;           /* s3 */
-    char *user, *secret;    /* s3: the key and its secret; else the secret is a token; NULL: none */
-    int64_t patience_ms;    /* for how long a request is repeated without any progress */
-    const atomic_bool *end; /* requests stop soon after it is set */
+    char *endpoint;                /* https://HOST[:PORT]; https: NULL, unless one host gets a token */
+    char *region;                  /* s3 */
+    char *user, *secret;           /* s3: the key and its secret; else the secret is a token; NULL: none */
+    int64_t patience_ms;           /* for how long a request is repeated without any progress */
+    const atomic_bool *end;        /* requests stop soon after it is set */
+    const struct store_peer *peer; /* it is the cache of another host; NULL: a store */
+};
+
+/* How this host and another one know each other. */
+struct store_peer {
+    const char *cert, *key; /* the files with which this host identifies itself */
+    const char *pin;        /* the SHA-256 of the other one's public key, in Base64 */
 };
 
 struct stores {

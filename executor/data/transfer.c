@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { RENEW_BYTES = 64 << 10, WHOLE_TRIES = 5, HASH_BYTES = 1 << 20 };
@@ -13,6 +14,7 @@ struct sink {
     int file;
     int64_t offset; /* of what comes next */
     _Atomic int64_t *received;
+    status_t st; /* of the disk */
 };
 
 static status_t sink_write(void *ctx, const void *data, size_t n, struct err *e) {
@@ -20,7 +22,7 @@ static status_t sink_write(void *ctx, const void *data, size_t n, struct err *e)
     for (size_t done = 0; done < n;) {
         const ssize_t written = pwrite(s->file, (const char *)data + done, n - done, s->offset + (int64_t)done);
         if (written < 0 && errno != EINTR)
-            return data_cache_fail(e, "write to", "a part");
+            return s->st = data_cache_fail(e, "write to", "a part");
         done += written > 0 ? (size_t)written : 0;
     }
     s->offset += (int64_t)n;
@@ -81,11 +83,28 @@ static status_t copy_whole(struct transfer *t, struct http *h, struct sink *sink
     }
 }
 
+/* Whatever is wrong with the peer, the object can be had elsewhere. */
+static status_t copy_from_peer(const struct transfer *t, int64_t bytes, struct http *h, struct sink *sink,
+                               struct answer *answer, struct err *e) {
+    char etag[SHA256_HEX + 2];
+    CLEANUP(freep) char *url = alloc_format("%s/objects/%s", t->peer->store.endpoint, t->object->peer_sha256);
+    struct http_request request = request_of(t->object, sink->offset, bytes, sink);
+    snprintf(etag, sizeof etag, "\"%s\"", t->object->peer_sha256);
+    request.store = &t->peer->store;
+    request.url = url;
+    request.etag = etag;
+    request.modified = NULL;
+    const status_t st = http_try(h, &request, answer, e);
+    return st == ST_OK || sink->st != ST_OK || st == ST_CANCELLED ? st : ST_UNAVAILABLE;
+}
+
 status_t transfer_piece(struct transfer *t, int piece, struct http *h, _Atomic int64_t *received, struct answer *answer,
                         struct err *e) {
     const struct part *p = &t->part;
     const int64_t from = part_offset(piece);
     struct sink sink = { .file = p->file, .offset = from, .received = received };
+    if (t->peer)
+        return copy_from_peer(t, part_piece_bytes(p, piece), h, &sink, answer, e);
     if (!t->object->whole)
         return copy_part(t, from + part_piece_bytes(p, piece), h, &sink, answer, e);
     sink.offset = 0;
@@ -119,6 +138,8 @@ status_t transfer_finish(struct transfer *t, struct data_cache *c, bool *ret_goo
     if (!t->digest)
         TRY(digest_open(t->check.kind, t->part.bytes, &t->digest, e));
     digest_final(t->digest, &t->check, sha256, ret_good);
+    if (t->peer)
+        *ret_good = *ret_good && strcmp(sha256, o->peer_sha256) == 0;
     if (!*ret_good)
         return ST_OK;
     TRY(part_complete(&t->part, e));

@@ -10,6 +10,7 @@
  * differ, and this controller gives up leadership (check_move). When leadership is over, the remaining actions are
  * dropped, because the next leader reads the rows. Rows of started ranks are collected and written once per tick, or
  * before a job's state changes. */
+#include "api/spec/data_uri.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "service/controller/row_state.h"
@@ -226,6 +227,37 @@ static void order_refused(struct controller *c, const struct scheduler_action *a
     snprintf(o->reason, sizeof o->reason, "%s", reason);
 }
 
+struct start_peers {
+    struct dispatch_peers found;
+    Trainyard__V1__CachePeer messages[DISPATCH_PEERS_MAX], *list[DISPATCH_PEERS_MAX];
+};
+
+static bool copies_data(const Trainyard__V1__AttemptStart *start) {
+    size_t n;
+    free(data_uris_remote(start->spec, &n));
+    return n > 0 || strncmp(start->resume_directory, "s3://", 5) == 0 ||
+           strncmp(start->init_directory, "s3://", 5) == 0;
+}
+
+/* Fills in the caches of other hosts, if there are data to copy. */
+static void start_add_peers(struct controller *c, const struct start_order *order, const char *executor,
+                            struct start_peers *peers, Trainyard__V1__AttemptStart *start) {
+    if (!copies_data(start))
+        return;
+    dispatch_find_peers(c->dispatch, executor, order->executors, start->world_size, &peers->found);
+    for (int i = 0; i < peers->found.n; i++) {
+        trainyard__v1__cache_peer__init(&peers->messages[i]);
+        peers->messages[i].url = peers->found.items[i].url;
+        peers->messages[i].token = peers->found.items[i].token;
+        peers->messages[i].key = peers->found.items[i].key;
+        peers->list[i] = &peers->messages[i];
+    }
+    start->cache_peers = peers->list;
+    start->n_cache_peers = (size_t)peers->found.n;
+    start->n_cache_gang = peers->found.n_gang;
+    start->cache_url = peers->found.own;
+}
+
 static void send_start(struct controller *c, const struct scheduler_action *a, Trainyard__V1__ControllerMessage *m) {
     const struct start_order *order = start_orders_find(&c->start_orders, a->job, a->attempt);
     if (!order)
@@ -234,6 +266,8 @@ static void send_start(struct controller *c, const struct scheduler_action *a, T
     Trainyard__V1__AttemptStart start = *order->start;
     start.n_ranks = start_order_ranks(order, a->executor, ranks);
     start.ranks = ranks;
+    struct start_peers peers;
+    start_add_peers(c, order, a->executor, &peers, &start);
     struct err refusal = { "" };
     if (!secret_orders_open(c, order, &start, &refusal)) {
         if (!leadership_over(c))

@@ -31,6 +31,7 @@ struct known {
     uint64_t ticket; /* 0: none yet */
     size_t place;    /* in the array of places */
     int picked;
+    uint64_t copies; /* the number of its last order to copy data; 0: it had none */
     bool news;
     bool welcomed; /* the link has got its first message */
     bool leaving;
@@ -55,6 +56,7 @@ struct dispatch {
     void *detached_by_name; /* the entries of the list below, each executor once */
     struct known *detached;
     uint64_t n_tickets; /* given so far */
+    uint64_t copies;    /* orders to copy data */
     int64_t epoch;
     char nonce[STORE_UUID_BYTES];
     int attached;
@@ -485,6 +487,56 @@ bool dispatch_pick_checker(struct dispatch *d, bool cuda, const struct dispatch_
     pick(best, ret);
     pthread_mutex_unlock(&d->lock);
     return best != NULL;
+}
+
+/* ---- caches of data ---- */
+
+static bool serves(const struct known *en) { return en && en->ticket && en->welcomed && *en->link.host.cache.url; }
+
+static bool is_listed(const struct dispatch_peers *peers, const struct known *en) {
+    for (int i = 0; i < peers->n; i++)
+        if (strcmp(peers->items[i].url, en->link.host.cache.url) == 0)
+            return true;
+    return strcmp(peers->own, en->link.host.cache.url) == 0;
+}
+
+static void find_gang(struct dispatch *d, const char *executor, char *const *executors, int n,
+                      struct dispatch_peers *ret) {
+    for (int i = 0, readers = 0; i < n && readers < DISPATCH_PEERS_MAX; i++) {
+        const struct known *en = find(d, executors[i]);
+        if (!serves(en) || is_listed(ret, en))
+            continue;
+        readers++;
+        if (strcmp(executors[i], executor) == 0)
+            memcpy(ret->own, en->link.host.cache.url, sizeof ret->own);
+        else
+            ret->items[ret->n++] = en->link.host.cache;
+    }
+    ret->n_gang = ret->n;
+}
+
+static const struct known *find_last_copier(const struct dispatch *d, const char *executor,
+                                            const struct dispatch_peers *listed) {
+    const struct known *last = NULL;
+    for (const struct known *en = d->all; en; en = en->next)
+        if (serves(en) && en->copies > (last ? last->copies : 0) && strcmp(en->executor, executor) != 0 &&
+            !is_listed(listed, en))
+            last = en;
+    return last;
+}
+
+void dispatch_find_peers(struct dispatch *d, const char *executor, char *const *executors, int n,
+                         struct dispatch_peers *ret) {
+    const struct known *other;
+    *ret = (struct dispatch_peers){ 0 };
+    pthread_mutex_lock(&d->lock);
+    find_gang(d, executor, executors, n, ret);
+    while (ret->n < DISPATCH_PEERS_MAX && (other = find_last_copier(d, executor, ret)))
+        ret->items[ret->n++] = other->link.host.cache;
+    struct known *own = find(d, executor);
+    if (own)
+        own->copies = ++d->copies;
+    pthread_mutex_unlock(&d->lock);
 }
 
 bool dispatch_pick(struct dispatch *d, unsigned abilities, char *ret, size_t cap) {

@@ -30,6 +30,12 @@ enum dispatch_ability {
     DISPATCH_STORE_SAMPLES = 2,  /* samples and verifications of checkpoints in a store; needs a cache of data */
 };
 
+/* The cache of data that it serves to other executors, as CachePeer of worker.proto; url "": it does not. */
+enum { DISPATCH_URL_BYTES = 280, DISPATCH_TOKEN_BYTES = 68, DISPATCH_KEY_BYTES = 48, DISPATCH_PEERS_MAX = 16 };
+struct dispatch_cache {
+    char url[DISPATCH_URL_BYTES], token[DISPATCH_TOKEN_BYTES], key[DISPATCH_KEY_BYTES];
+};
+
 /* The part of the executor's hello that matters for work outside the slots. */
 struct dispatch_host {
     char hostname[64];
@@ -37,6 +43,7 @@ struct dispatch_host {
     bool checks;    /* it takes StartCheck */
     bool stores;    /* it removes objects of stores */
     unsigned abilities;
+    struct dispatch_cache cache;
 };
 
 struct dispatch_link {
@@ -124,6 +131,19 @@ struct dispatch_uses {
 /* Copies the reports of all attached executors; dispatch_uses_done frees them. */
 void dispatch_use(struct dispatch *d, struct dispatch_uses *ret);
 void dispatch_uses_done(struct dispatch_uses *uses);
+
+/* The caches that an executor asks before it reads a store. The hosts of an attempt read each object of a store once:
+ * the first ones that serve a cache, at most DISPATCH_PEERS_MAX, are its readers, and all hosts of the attempt know
+ * them. */
+struct dispatch_peers {
+    struct dispatch_cache items[DISPATCH_PEERS_MAX];
+    int n, n_gang;                /* the first n_gang are the other readers of the attempt */
+    char own[DISPATCH_URL_BYTES]; /* "": the executor is no reader */
+};
+/* executors: [n] of the attempt, in the order of ranks, with repetitions. The other peers are the executors for which
+ * this function was called last, since they have copied data. */
+void dispatch_find_peers(struct dispatch *d, const char *executor, char *const *executors, int n,
+                         struct dispatch_peers *ret);
 
 /* Picks an executor with these abilities for work outside the slots: the one that was picked least often. False: none
  * is attached. */

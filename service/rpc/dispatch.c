@@ -92,8 +92,25 @@ static unsigned ability_read(const char *feature) {
                                                    : 0;
 }
 
+static bool text_take(const char *text, char *ret, size_t cap) {
+    for (const char *at = text; *at; at++)
+        if (*at <= ' ' || *at >= 0x7f)
+            return false;
+    return snprintf(ret, cap, "%s", text) < (int)cap;
+}
+
+/* What cannot be one is not passed on. */
+static struct dispatch_cache cache_of(const Trainyard__V1__CachePeer *offer) {
+    struct dispatch_cache cache = { 0 };
+    if (offer && strncmp(offer->url, "http", 4) == 0 && *offer->token &&
+        text_take(offer->url, cache.url, sizeof cache.url) &&
+        text_take(offer->token, cache.token, sizeof cache.token) && text_take(offer->key, cache.key, sizeof cache.key))
+        return cache;
+    return (struct dispatch_cache){ 0 };
+}
+
 static struct dispatch_host host_of(const Trainyard__V1__AgentHello *h) {
-    struct dispatch_host host = { .cpu = h->slots > 0, .checks = h->checks_specs };
+    struct dispatch_host host = { .cpu = h->slots > 0, .checks = h->checks_specs, .cache = cache_of(h->cache) };
     for (size_t i = 0; i < h->n_features; i++) {
         host.stores |= strcmp(h->features[i], SCHEDULER_STORE_CHECKPOINTS) == 0;
         host.abilities |= ability_read(h->features[i]);

@@ -228,7 +228,9 @@ static void a_part_belongs_to_one_process_and_the_next_one_goes_on_with_it(void 
     assert_int_equal(part_piece_bytes(&part, 2), 5);
     assert_int_equal(part_open(c, key, bytes, &second, &busy, NULL), ST_OK);
     assert_true(busy);
-    assert_int_equal(part_set_done(&part, 1, NULL), ST_OK);
+    assert_int_equal(part_set_done(&part, 1, true, NULL), ST_OK);
+    assert_int_equal(part_set_done(&part, 0, false, NULL), ST_OK); /* from another host: not for the next one */
+    assert_true(part.done[0] == '1');
     part_close(&part);
     assert_int_equal(part_open(c, key, bytes, &part, &busy, NULL), ST_OK);
     assert_true(!busy && part.done[0] != '1' && part.done[1] == '1' && part.done[2] != '1');
