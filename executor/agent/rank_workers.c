@@ -231,8 +231,12 @@ static void shards_redirect(struct shard_folders *f, Trainyard__V1__AttemptStart
         s->checkpoint_uri = own->checkpoint_directory;
         own->checkpoint_directory = f->written;
     }
-    if (s->resume_fetched)
+    if (s->resume_fetched) {
+        s->resume_uri = own->resume_directory;
         own->resume_directory = f->resume;
+    }
+    if (s->weights_fetched)
+        s->weights_uri = *own->init_directory ? own->init_directory : own->spec->train->init_from;
     if (s->weights_fetched || *own->init_directory != '/')
         own->init_directory = f->weights;
 }

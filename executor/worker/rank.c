@@ -373,6 +373,10 @@ static void copy_name(const struct rank *r, struct rank_end *ret) {
     const struct data_list_object *object = r->copies ? data_list_named(r->copies, ret->why.msg) : NULL;
     if (object)
         path_replace(&ret->why, object->path, object->name);
+    if (*r->start->resume_uri)
+        path_replace(&ret->why, r->start->attempt->resume_directory, r->start->resume_uri);
+    if (*r->start->weights_uri)
+        path_replace(&ret->why, r->start->attempt->init_directory, r->start->weights_uri);
 }
 
 static status_t copies_wait(struct rank *r, const Trainyard__V1__JobSpec *spec, struct rank_end *ret) {

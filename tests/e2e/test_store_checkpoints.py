@@ -142,6 +142,28 @@ def test_old_checkpoints_and_deleted_jobs_leave_no_objects(store, tiny, tmp_path
                    "its objects are removed")
 
 
+def test_a_damaged_checkpoint_in_a_store_is_passed_over_for_the_one_before(store, tiny, tmp_path):
+    """The reason names the object, not a copy of it."""
+    with service_of_hosts(tmp_path, 1) as (service, hosts):
+        job = service.submit(stored(tiny(steps=4000, every=10), store.url))
+        with service.watch(job) as watch:
+            watch.until_event("checkpoint_committed")
+            watch.until_event("checkpoint_committed")
+            service.cli("pause", job)
+            watch.until_state("PAUSED")
+        newest, before = [row for row in service.json("checkpoints", job)["checkpoints"] if row["state"] == "COMMITTED"][:2]
+        path = newest["directory"].replace("s3://", "/") + "/rank-0.safetensors"
+        store.objects[path] = store.objects[path][:-9] + bytes([store.objects[path][-9] ^ 1]) + store.objects[path][-8:]
+        service.cli("resume", job)
+        with service.watch(job) as watch:
+            watch.until(lambda u: u.get("event", {}).get("kind") == "checkpoint_committed" and service.json("get", job)["attempt"] > 2, 60,
+                        "a checkpoint of a later attempt")
+        service.cli("cancel", job)
+        rows = {row["name"]: row for row in service.json("checkpoints", job)["checkpoints"]}
+        assert rows[newest["name"]]["state"] == "CORRUPT" and newest["directory"] in rows[newest["name"]]["reason"], rows
+        assert newest["directory"] in service.json("get", job)["attempts"][1]["reason"]
+
+
 def test_a_fork_begins_in_a_store(store, tiny, bits, tmp_path):
     with service_of_hosts(tmp_path, 1) as (service, hosts):
         job = service.submit(stored(tiny(steps=20), store.url))
