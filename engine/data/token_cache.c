@@ -1,7 +1,10 @@
-/* To add: open KEY.part, wait for its lock, and see whether the file is still the one of that name. If it is not,
- * another process has published or removed it: begin again. Then look whether KEY is there by now. The lock is an event
- * of the kernel's that also comes when the other process is killed; a thread waits for it, so that the caller can
- * report progress.
+/* To add: open KEY.part, lock it alone, and see whether the file is still the one of that name. If it is not, another
+ * process has published or removed it: begin again. Then look whether KEY is there by now.
+ *
+ * Who finds the part locked waits for a shared lock. It comes when the other process publishes the file, whose readers
+ * have shared locks, or is killed: an event of the kernel's. A thread waits for it, so that the caller can report
+ * progress. Then all that wait try to lock the part alone, and lose their shared locks; one succeeds, the last one at
+ * the latest.
  *
  * To make space: under `lock`, add up the files, and remove those that nobody has locked, in the order of their last
  * use. A part has the length that was reserved for it from its beginning on (it is sparse), so that the sum counts what
@@ -82,7 +85,7 @@ struct lock_wait {
 static void *lock_take(void *ctx) {
     struct lock_wait *w = ctx;
     int number = 0;
-    while (flock(w->fd, LOCK_EX) < 0 && (number = errno) == EINTR)
+    while (flock(w->fd, LOCK_SH) < 0 && (number = errno) == EINTR)
         number = 0;
     pthread_mutex_lock(&w->mutex);
     w->number = number;
@@ -95,10 +98,6 @@ static void *lock_take(void *ctx) {
 static status_t lock_wait(const struct token_cache_use *u, int fd, const char *path, struct err *e) {
     struct lock_wait w = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .fd = fd };
     pthread_t thread;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0)
-        return ST_OK;
-    if (errno != EWOULDBLOCK)
-        return fail(e, "lock", path);
     if ((errno = pthread_create(&thread, NULL, lock_take, &w)) != 0)
         return fail(e, "wait for", path);
     pthread_mutex_lock(&w.mutex);
@@ -125,8 +124,13 @@ static status_t part_lock(const struct token_cache_use *u, struct token_part *pa
         part->fd = open(part->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
         if (part->fd < 0)
             return fail(e, "create", part->path);
-        status_t st = lock_wait(u, part->fd, part->path, e);
-        if (st == ST_OK && is_same(part->fd, part->path))
+        const bool locked = flock(part->fd, LOCK_EX | LOCK_NB) == 0;
+        if (locked && is_same(part->fd, part->path))
+            return ST_OK;
+        status_t st = ST_OK;
+        if (!locked)
+            st = errno == EWOULDBLOCK ? lock_wait(u, part->fd, part->path, e) : fail(e, "lock", part->path);
+        if (st == ST_OK && !locked && flock(part->fd, LOCK_EX | LOCK_NB) == 0 && is_same(part->fd, part->path))
             return ST_OK;
         close(part->fd);
         part->fd = -1;

@@ -182,6 +182,18 @@ static void a_small_text_stays_in_memory(void **state) {
     unlink(small);
 }
 
+/* Set: a child that has the text open writes to the first pipe, and keeps the text open until the second one ends. */
+static int *opened_fd, *until_fd;
+
+static void keep_open(void) {
+    char byte;
+    if (!opened_fd)
+        return;
+    close(until_fd[1]);
+    if (write(opened_fd[1], "x", 1) != 1 || read(until_fd[0], &byte, 1) != 0)
+        _exit(103);
+}
+
 /* A process that opens the text, and exits with the number of times that it encoded. */
 static pid_t child_opens(void (*progress)(void *ctx), void *ctx) {
     fflush(NULL);
@@ -197,6 +209,7 @@ static pid_t child_opens(void (*progress)(void *ctx), void *ctx) {
         fprintf(stderr, "%s %s\n", e.msg, seen.last);
         _exit(100);
     }
+    keep_open();
     memory = opened(0, NULL);
     assert_same(c, memory);
     _exit(seen.encoded);
@@ -208,12 +221,21 @@ static int status_of(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
+/* All of them have the tokens open at the same time, as the ranks of a job do. */
 static void processes_that_begin_together_encode_once(void **state) {
     (void)state;
     pid_t pids[4];
-    int encoded = 0;
+    int encoded = 0, all_opened[2], until[2];
+    char byte;
+    assert_int_equal(pipe(all_opened) | pipe(until), 0);
+    opened_fd = all_opened;
+    until_fd = until;
     for (int i = 0; i < 4; i++)
         pids[i] = child_opens(NULL, NULL);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(read(all_opened[0], &byte, 1), 1);
+    opened_fd = until_fd = NULL;
+    close(until[1]);
     for (int i = 0; i < 4; i++) {
         const int status = status_of(pids[i]);
         assert_in_range(status, 0, 1);
@@ -221,6 +243,9 @@ static void processes_that_begin_together_encode_once(void **state) {
     }
     assert_int_equal(encoded, 1);
     assert_int_equal(parts(), 0);
+    close(until[0]);
+    close(all_opened[0]);
+    close(all_opened[1]);
 }
 
 /* In the middle of encoding: says so, and waits to be killed. */
