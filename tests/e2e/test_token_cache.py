@@ -4,14 +4,17 @@ weights are those of a run without the cache."""
 import json
 import os
 import pathlib
+import pwd
 import random
 import re
+import shutil
 import signal
 import subprocess
+import tempfile
 
 import pytest
 
-from service_fixture import BIN, PATIENCE, ROOT, Service, wait_until
+from service_fixture import BIN, PATIENCE, ROOT, Service, remove_tree, wait_until
 from store_hosts import Host
 
 TOKENIZER = ROOT / "tests/engine/tokenizers/gpt2.json"
@@ -145,6 +148,42 @@ def test_a_full_cache_leaves_the_tokens_to_each_rank(tmp_path, spec_of, text):
     assert alone == ended["weights_sha256"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="starting processes as other users needs root")
+@pytest.mark.parametrize("options, owner", [(("--worker-user", "nobody"), None), (("--job-users", "70000-70100"), 70100)],
+                         ids=["one user", "a user for each job"])
+def test_jobs_of_other_users_share_tokens_that_no_job_can_change(spec_of, text, options, owner):
+    """The folder belongs to the user of requests: with --job-users that of no job."""
+    place = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-tokens-"))
+    place.chmod(0o755)
+    for name in ("service", "checkpoints"):
+        (place / name).mkdir()
+    os.chown(place / "checkpoints", pwd.getpwnam("nobody").pw_uid, os.getegid())
+    (place / "checkpoints").chmod(0o2770)
+    shutil.copy(text, place / "text.txt")
+    shutil.copy(TOKENIZER, place / "tokenizer.json")
+    service = Service(place / "service", executors=0, checkpoint_roots=[place / "checkpoints"]).start()
+    host = Host(service, place / "host", options=["--checkpoint-root", place / "checkpoints", "--data-root", place,
+                                                  "--token-cache", place / "tokens", *options])
+    try:
+        jobs = []
+        for seed in (1, 2):
+            spec = spec_of(place / "text.txt", data=1, seed=seed)
+            spec["data"]["text"]["tokenizer"] = f"file://{place}/tokenizer.json"
+            spec["checkpoint"]["directory"] = f"file://{place}/checkpoints"
+            jobs.append(service.submit(spec))
+            service.wait_end(jobs[-1])
+        assert [kinds(service, job).count("text_encoded") for job in jobs] == [1, 0]
+        assert not any("token_cache_missed" in kinds(service, job) for job in jobs)
+        (name,) = files_in(place / "tokens")
+        uid = owner or pwd.getpwnam("nobody").pw_uid
+        for path, mode in ((place / "tokens", 0o711), (place / "tokens" / name, 0o644)):
+            assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (uid, mode)
+    finally:
+        host.stop()
+        service.stop()
+        remove_tree(place)
+
+
 def encoder_of(folder):
     """The process that encodes into the folder: the only one with a part open; None: there is none now."""
     for fd in pathlib.Path("/proc").glob("[0-9]*/fd/*"):
@@ -180,6 +219,15 @@ def test_a_killed_encoder_is_followed_by_another(service, spec_of, long_text):
     assert kinds(service, job).count("text_encoded") == 1
     assert "token_cache_missed" not in kinds(service, job)
     assert [name for name in files_in(cache_of(service)) if name.endswith(".part")] == []
+
+
+def test_an_encoder_that_stands_still_is_replaced(service, spec_of, long_text):
+    """As a rank that stands still is, after --hang-timeout."""
+    job = service.submit(spec_of(long_text))
+    pid = stopped_encoder(cache_of(service))
+    wait_until(lambda: encoder_of(cache_of(service)) not in (pid, None), 120 * PATIENCE, "another process that encodes")
+    service.wait_end(job)
+    assert kinds(service, job).count("text_encoded") == 1
 
 
 def test_a_job_that_is_cancelled_waits_for_no_text(service, spec_of, long_text):
