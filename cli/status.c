@@ -30,7 +30,7 @@ static void show_controller(const struct cli *c, const Trainyard__V1__GetStatusR
     output_text(stdout, s->database_version);
     printf(", schema %d, answers in %.1f ms\n", s->schema_version, s->database_seconds * 1000);
     label("caller");
-    output_text(stdout, *s->caller ? s->caller : "no token needed");
+    output_text(stdout, *s->caller ? s->caller : "-");
     putchar('\n');
 }
 

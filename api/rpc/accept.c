@@ -88,7 +88,7 @@ static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path
     pthread_mutex_unlock(&c->lock);
     struct err e = { "" };
     status_t st = watched ? admit(s, route, path, &e) : ST_INTERNAL;
-    if (st == ST_OK && admit_needed(s, c, route))
+    if (st == ST_OK && admit_needed(s, route))
         admit_begin(s, c);
     else if (st == ST_OK)
         call_dispatch(c);

@@ -8,9 +8,8 @@
  * rpc_server_add refuses a method without a rule. Health needs no token, because load balancers have none. Its calls
  * are refused when half of the server's `calls` are taken: the rest is for callers with a token.
  *
- * Calls over TLS are always checked, and an address that other machines can reach requires TLS. A plain call comes from
- * this machine and is not checked unless plain_too is set. A call over a unix socket is never checked, because the
- * socket's mode (0600) admits its owner only; the first token is made there.
+ * Every call is checked. An address that other machines can reach requires TLS. A call over a unix socket without a
+ * token is checked by its user, whom the kernel names; the first token is made there.
  *
  * A token is sent as `authorization: Bearer TOKEN`. Only its SHA-256 leaves api/rpc, so no message and no log can
  * contain the token. A call is checked before its request is read. Streams are checked again in rpc_server_review. */
@@ -21,6 +20,7 @@
 #include "base/status.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #define RPC_CALLER_BYTES 72
 
@@ -41,12 +41,15 @@ struct rpc_access {
     unsigned rule_option; /* the extension's number; the rules are above 0 */
     int rule_reflection;  /* the rule of server reflection, whose protos have no such option */
     int rule_reads;       /* the rule of methods that only read; 0: none (rpc_server_config.readers) */
-    bool plain_too;       /* plain TCP is checked as well */
     /* Checks whether the owner of the token with this SHA-256 (NULL: no token was sent) may call a method of this rule.
      * UNAUTHENTICATED or PERMISSION_DENIED if not, with a sentence. ret_caller gets the caller's name, for people, also
      * if a known caller is refused. Runs on a worker thread and may block. */
     status_t (*check)(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
                       const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e);
+    /* The same for a user of this machine who calls over a unix socket and has sent no token. Must not block. NULL:
+     * such a call is checked like any other. */
+    status_t (*check_user)(void *ctx, uid_t uid, int rule, const char *method, char ret_caller[RPC_CALLER_BYTES],
+                           struct err *e);
     void *ctx;
 };
 
@@ -54,7 +57,7 @@ struct rpc_access {
  * long as the checks take. Do not call it after rpc_server_stop. */
 void rpc_server_review(struct rpc_server *);
 
-/* For handlers: the name of the caller, "" for a call that was not checked. */
+/* For handlers: the name of the caller, "" on a server without an access check. */
 const char *rpc_caller(const struct rpc_call *);
 
 #endif

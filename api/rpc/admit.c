@@ -1,10 +1,10 @@
 /* Admission: whether a call may run.
  *
- * Calls over TLS and calls of the own process (rpc_server_listen_within) are checked, unless their route is open to
- * anyone; other calls without TLS are checked only if the access rules say so, and never on a unix socket. A worker
- * thread makes the check, because it may query the database: it reads the bearer token and the names in the client's
- * certificate, calls the access check, and dispatches or ends the call. Nothing of the request is read before.
- * rpc_server_review repeats the check for open streams, so that a revoked token ends them. */
+ * Every call is checked, unless its route is open to anyone. A call over a unix socket without a token is checked by
+ * the user at the other end, at once: the loop thread asks the kernel and the access check, which does not block. A
+ * worker thread checks any other call, because it may query the database: it reads the bearer token and the names in
+ * the client's certificate, calls the access check, and dispatches or ends the call. Nothing of the request is read
+ * before. rpc_server_review repeats the check for open streams, so that a revoked token ends them. */
 #include "api/rpc/bearer.h"
 
 #include "api/rpc/call_state.h"
@@ -12,25 +12,20 @@
 #include "api/rpc/server_state.h"
 #include "base/alloc.h"
 
-#include <grpc/support/alloc.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_unix(grpc_call *call) {
-    char *peer = grpc_call_get_peer(call);
-    bool local = peer && !strncmp(peer, "unix:", 5);
-    gpr_free(peer);
-    return local;
+static const char AUTHORIZATION[] = "authorization";
+
+bool admit_needed(const struct rpc_server *s, const struct route *route) {
+    return s->config.access && route->rule != RULE_ANYONE;
 }
 
-/* A call is checked unless its connection is known to need no check. */
-bool admit_needed(const struct rpc_server *s, const struct rpc_call *c, const struct route *route) {
-    const struct rpc_access *access = s->config.access;
-    if (!access || route->rule == RULE_ANYONE)
-        return false;
-    if (!peer_is_plain(c->owned.call))
-        return true;
-    return access->plain_too && !is_unix(c->owned.call);
+static bool has_authorization(const struct rpc_call *c) {
+    for (size_t i = 0; i < c->metadata.count; i++)
+        if (grpc_slice_str_cmp(c->metadata.metadata[i].key, AUTHORIZATION) == 0)
+            return true;
+    return false;
 }
 
 /* *ret_found: a token was sent, and ret is its SHA-256. */
@@ -40,7 +35,7 @@ static status_t read_token(const struct rpc_call *c, bool *ret_found, uint8_t re
         const grpc_metadata *m = &c->metadata.metadata[i];
         const uint8_t *token;
         size_t n;
-        if (grpc_slice_str_cmp(m->key, "authorization") != 0)
+        if (grpc_slice_str_cmp(m->key, AUTHORIZATION) != 0)
             continue;
         if (*ret_found)
             return err_set(e, ST_UNAUTHENTICATED, "the call has more than one authorization header");
@@ -86,9 +81,24 @@ static void admit_run(struct pool_job *job) {
     call_end_of(c);
 }
 
+static void admit_user(const struct rpc_access *access, struct rpc_call *c, uid_t uid) {
+    struct err e = { "" };
+    status_t st = access->check_user(access->ctx, uid, c->route->rule, c->route->method->name, c->caller, &e);
+    if (st == ST_OK)
+        call_dispatch(c);
+    else
+        refuse(c, st, e.msg);
+}
+
 void admit_begin(struct rpc_server *s, struct rpc_call *c) {
+    uid_t uid;
+    const struct rpc_access *access = s->config.access;
+    if (access->check_user && !has_authorization(c) && peer_user(c->owned.call, &uid)) {
+        admit_user(access, c, uid);
+        return;
+    }
     pthread_mutex_lock(&c->lock);
-    c->access = s->config.access;
+    c->access = access;
     rpc_ref(c);
     c->running++;
     pthread_mutex_unlock(&c->lock);

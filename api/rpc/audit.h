@@ -25,7 +25,7 @@ struct rpc_call;
 struct rpc_audited_call {
     const char *service, *method; /* those of the descriptors */
     const char *caller;           /* "": unknown */
-    const char *peer;             /* "ipv4:10.0.0.7:41812", "unix:" */
+    const char *peer;             /* "ipv4:10.0.0.7:41812", "unix:uid=1000" */
     const char *certificate;      /* the first name in the client's certificate; "": none */
     const char *request_id;
     const char *object; /* "": the call was refused before its request was read, or it has none */

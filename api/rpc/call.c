@@ -1,11 +1,11 @@
 #include "api/rpc/call_state.h"
 
 #include "api/rpc/explain.h"
+#include "api/rpc/peer.h"
 #include "api/rpc/server_state.h"
 #include "base/alloc.h"
 #include "base/clock.h"
 
-#include <grpc/support/alloc.h>
 #include <grpc/support/time.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,15 +106,15 @@ static void report_end(const struct rpc_call *c, status_t st) {
         call_times_add(c->route->times, st, ns);
     if (!config->ended)
         return;
-    char *peer = grpc_call_get_peer(c->owned.call);
+    char address[PEER_ADDRESS_BYTES];
+    peer_address(c->owned.call, address);
     config->ended(config->ended_ctx, &(struct rpc_ended_call){ .service = c->route ? c->route->service_name : "",
                                                                .method = c->route ? c->route->method->name : "",
                                                                .caller = c->caller,
-                                                               .peer = peer ? peer : "",
+                                                               .peer = address,
                                                                .request_id = c->request_id,
                                                                .status = st,
                                                                .ns = ns });
-    gpr_free(peer);
 }
 
 void call_end_of(struct rpc_call *c) {

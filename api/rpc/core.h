@@ -6,6 +6,7 @@
 #define API_RPC_CORE_H
 
 #include <grpc/grpc.h>
+#include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 
 #include <stdbool.h>
@@ -30,7 +31,18 @@ static inline int grpc_server_add_http2_port(grpc_server *server, const char *ad
                        : grpc_server_add_insecure_http2_port(server, address);
 }
 
+/* Serves the peer of a connected socket, which gRPC closes. */
+static inline void rpc_core_add_connection(grpc_server *server, int fd) {
+    grpc_server_add_insecure_channel_from_fd(server, NULL, fd);
+}
+
 #else
+static inline void rpc_core_add_connection(grpc_server *server, int fd) {
+    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+    grpc_server_add_channel_from_fd(server, fd, credentials);
+    grpc_server_credentials_release(credentials);
+}
+
 enum { RPC_CORE_PLAIN_HAS_NO_CONTEXT = false };
 #endif
 

@@ -1,5 +1,6 @@
 #include "api/rpc/credentials.h"
 #include "api/rpc/server_state.h"
+#include "api/rpc/socket_accept.h"
 #include "api/rpc/socket_lock.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 /* gRPC reports only that it could not listen. This function tries the same steps with sockets to find the cause. */
 static status_t explain_tcp(const struct rpc_address *a, const struct rpc_tls *tls, struct err *e) {
@@ -65,7 +65,7 @@ static status_t listen_tcp(struct rpc_server *s, struct rpc_address *a, const st
     return ST_OK;
 }
 
-/* gRPC's local credentials refuse other machines. They mark the connection as one that is not plain: see admit.c. */
+/* gRPC's local credentials refuse other machines. They mark the connection as one that is not plain. */
 status_t rpc_server_listen_within(struct rpc_server *s, char *ret_bound, struct err *e) {
     if (!s->config.access)
         return err_set(e, ST_FAILED_PRECONDITION, "the server has no access rules for its own process");
@@ -83,19 +83,16 @@ static status_t listen_unix(struct rpc_server *s, const struct rpc_address *a, s
         return err_set(e, ST_RESOURCE_EXHAUSTED, "a server listens on at most %d sockets", MAX_LISTENERS);
     int lock_fd;
     TRY(socket_lock_take(a->path, &lock_fd, e));
-    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-    /* bind sets the socket's mode. With chmod after bind, others could connect in between. */
-    mode_t before = umask(0177);
-    int bound = grpc_server_add_http2_port(s->core, a->text, credentials);
-    umask(before);
-    grpc_server_credentials_release(credentials);
-    if (!bound) {
+    int fd;
+    status_t st = socket_listen(a->path, s->config.sockets_for_all ? 0666 : 0600, &fd, e);
+    if (st != ST_OK) {
         socket_lock_give(a->path, lock_fd);
-        return err_set(e, ST_INTERNAL, "the socket '%s' cannot be listened on", a->path);
+        return st;
     }
     struct listener *l = &s->listeners[s->n_listeners++];
     strcpy(l->path, a->path);
     l->lock_fd = lock_fd;
+    l->fd = fd;
     return ST_OK;
 }
 

@@ -12,6 +12,7 @@
 #include "api/rpc/reflection.h"
 #include "api/rpc/request_id.h"
 #include "api/rpc/server_state.h"
+#include "api/rpc/socket_accept.h"
 #include "api/rpc/socket_lock.h"
 #include "base/alloc.h"
 #include "base/clock.h"
@@ -68,6 +69,7 @@ status_t rpc_server_open(const struct rpc_server_config *config, struct rpc_serv
     fresh->config.queue = config->queue ? config->queue : 256;
     fresh->config.calls = config->calls ? config->calls : 16384;
     fresh->config.streams = config->streams ? config->streams : 256;
+    fresh->stop_fd = -1;
     rpc_log_own();
     grpc_init();
     owner_init(&fresh->owner);
@@ -162,6 +164,7 @@ status_t rpc_server_start(struct rpc_server *s, struct err *e) {
     qsort(s->routes, s->n_routes, sizeof *s->routes, compare_routes);
     grpc_server_start(s->core);
     accept_start(s);
+    TRY(socket_accept_start(s, e));
     return loop_run(&s->loop, e);
 }
 
@@ -195,6 +198,7 @@ void rpc_server_stop(struct rpc_server *s, int grace_ms) {
     s->stopped = true;
     if (s->health)
         health_stop(s->health);
+    socket_accept_stop(s);
     tag_hand(&s->down);
     grpc_server_shutdown_and_notify(s->core, s->loop.queue, &s->down);
     if (s->loop.running) {

@@ -52,8 +52,8 @@ struct rpc_method {
  * are those of the descriptors, "" if the method does not exist. */
 struct rpc_ended_call {
     const char *service, *method;
-    const char *caller;     /* the name of the token's owner; "": the call was not checked, or its caller is unknown */
-    const char *peer;       /* "ipv4:10.0.0.7:41812", "unix:" */
+    const char *caller;     /* the name of the token's owner; "": unknown, or the call needed none */
+    const char *peer;       /* "ipv4:10.0.0.7:41812", "unix:uid=1000" */
     const char *request_id; /* of the client (x-request-id: 1 to 64 letters, digits, '.', '_' and '-'), or a new one */
     status_t status;
     int64_t ns;
@@ -66,6 +66,7 @@ struct rpc_server_config {
     int queue;   /* unary calls that may wait for a worker; 0 is 256 */
     int calls;   /* calls alive at once, streams included, over all connections; 0 is 16384 */
     int streams; /* calls alive at once on one connection; 0 is 256. Further calls wait in the client */
+    bool sockets_for_all; /* every user of this machine may connect to unix sockets: the access check decides */
     const void *descriptors;
     size_t descriptors_len;
     /* Called at the end of each call, from several threads; must not block. NULL: nothing is called. */
@@ -87,7 +88,8 @@ MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDe
  * the system chose. A TCP address that other machines can reach needs tls with a ca, and an access check:
  * FAILED_PRECONDITION otherwise. An address in use is ALREADY_EXISTS. A unix socket is protected by a lock on
  * `<path>.lock`, which is kept until close. The socket of a server that has died is replaced, and close removes both
- * files. A unix socket does not use TLS: tls is ignored. Only the socket's owner can read and write it (0600). */
+ * files. A unix socket does not use TLS: tls is ignored. Only the socket's owner can connect to it (mode 0600), or
+ * every user of this machine with config.sockets_for_all (0666). */
 MUST_CHECK status_t rpc_server_listen(struct rpc_server *, const char *address, const struct rpc_tls *tls,
                                       char *ret_bound, struct err *e);
 

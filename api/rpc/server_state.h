@@ -44,7 +44,7 @@ struct slot {
 
 struct listener {
     char path[sizeof((struct rpc_address *)0)->path];
-    int lock_fd;
+    int lock_fd, fd;
 };
 
 struct rpc_server {
@@ -63,6 +63,9 @@ struct rpc_server {
     size_t n_listeners;
     struct certificates *certificates[MAX_LISTENERS]; /* of the addresses with TLS */
     size_t n_certificates;
+    pthread_t acceptor; /* socket_accept.c */
+    bool accepts;
+    int stop_fd; /* ends the acceptor; -1 = none */
 
     struct tag down;
     pthread_mutex_t lock;
@@ -83,9 +86,9 @@ void accept_start(struct rpc_server *);
 /* Starts a call that was admitted: from here on its handler decides the result. */
 void call_dispatch(struct rpc_call *);
 
-/* admit_needed: whether a call of that route needs authentication. admit_begin: a worker checks the call, then
- * dispatches or ends it. */
-bool admit_needed(const struct rpc_server *, const struct rpc_call *, const struct route *);
+/* admit_needed: whether a call of that route needs authentication. admit_begin: checks the call, at once or on a
+ * worker, then dispatches or ends it. */
+bool admit_needed(const struct rpc_server *, const struct route *);
 void admit_begin(struct rpc_server *, struct rpc_call *);
 
 #endif

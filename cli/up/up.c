@@ -11,7 +11,7 @@
  * is ready. `down` finds the pid that holds the lock, pins it with a pidfd, sends SIGTERM and waits.
  *
  * Jobs may read the folders named by --data-root; without the option the user's home folder and the current folder,
- * unless --listen lets other users of the machine call. */
+ * unless --listen lets others call. */
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/cores.h"
@@ -101,7 +101,7 @@ static void data_root_add_default(struct service *s, const char *path) {
         status_ignore(folder_add(&s->data_roots, "data-root", path, NULL));
 }
 
-/* The options' folders, or else the user's own, unless other users of this machine can call. */
+/* The options' folders, or else the user's own, unless others can call. */
 static status_t roots_choose(struct service *s, struct err *e) {
     const struct text_list *asked = &s->args->data_roots, *checkpoints = &s->args->checkpoint_roots;
     for (size_t i = 0; i < checkpoints->n; i++)
@@ -113,8 +113,7 @@ static status_t roots_choose(struct service *s, struct err *e) {
     if (asked->n > 0)
         return ST_OK;
     if (s->args->listen) {
-        service_report(
-            s, "jobs may not read files, because --listen lets other users call: name folders with --data-root");
+        service_report(s, "jobs may not read files, because --listen lets others call: name folders with --data-root");
         return ST_OK;
     }
     char here[PATH_MAX];
@@ -259,7 +258,7 @@ static status_t add_executor(struct service *s, int number, struct err *e) {
     TRY(add_child(s, name, 2, &c, e));
     c->ready_text = "ready ";
     TRY(sibling_argument(c, "trainyard-executor", e));
-    if (!s->args->listen) /* otherwise other users of this machine can call */
+    if (!s->args->listen) /* otherwise others can call */
         child_argument(c, "--allow-programs");
     child_argument(c, "--sandbox");
     child_argument(c, "%s", sandbox_of(s->args));
@@ -507,8 +506,8 @@ static const struct option_row up_options[] = {
       offsetof(struct up_args, checkpoint_wait), NULL },
     { "elastic-settle", 0, "S", "seconds that slots must be free before an elastic job grows; default: 30", OPTION_INT,
       offsetof(struct up_args, elastic_settle), NULL },
-    { "listen", 0, "ADDR", "also listen on host:port (loopback); default: only a unix socket", OPTION_TEXT,
-      offsetof(struct up_args, listen), NULL },
+    { "listen", 0, "ADDR", "also listen on host:port (loopback), for calls with a token; default: only a unix socket",
+      OPTION_TEXT, offsetof(struct up_args, listen), NULL },
     { "data-root", 0, "DIR", "jobs may read data below DIR; may be repeated", OPTION_LIST,
       offsetof(struct up_args, data_roots), NULL },
     { "checkpoint-root", 0, "DIR", "a spec's checkpoint.directory may be below DIR; may be repeated", OPTION_LIST,
@@ -539,7 +538,7 @@ const struct command command_up = {
         "cores / slots.\n"
         "\n"
         "Without --data-root, jobs may read files in your home folder and in the current folder; with --listen, which\n"
-        "lets other users of this machine call, no files. Jobs may run programs, but not with --listen.",
+        "lets others call, no files. Jobs may run programs, but not with --listen.",
     .example = "trainyard up\ntrainyard up --dir /srv/trainyard --executors 2 --slots 4 --detach",
     .options = up_options,
     .args_bytes = sizeof(struct up_args),

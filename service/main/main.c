@@ -121,6 +121,7 @@ static status_t start_server(const struct options *o, struct controller *c, stru
     struct rpc_server_config config = { .workers = RPC_WORKERS,
                                         .readers = RPC_READERS,
                                         .calls = RPC_CALLS,
+                                        .sockets_for_all = o->sockets_for_all,
                                         .ended = *log ? access_log_add : NULL,
                                         .ended_ctx = *log,
                                         .access = access_rules(access),
@@ -308,7 +309,7 @@ static int serve(const struct options *o, int argc, char **argv) {
     CLEANUP(audit_log_closep) struct audit_log *audit = NULL;
     if (audit_log_open(controller_store(c), &audit, &e) != ST_OK)
         return complain("", &e);
-    CLEANUP(access_freep) struct access *access = access_new(controller_store(c), o->require_tokens);
+    CLEANUP(access_freep) struct access *access = access_new(controller_store(c), &o->users);
     struct rpc_server *server = NULL;
     CLEANUP(rpc_server_closep) struct rpc_server *join = NULL;
     struct bound bound = { 0 };

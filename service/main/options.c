@@ -75,7 +75,13 @@ const char *options_help(void) {
            "                        hosts may join (trainyard join) at the host:port ADDR: FILE is the key of the "
            "--tls-ca,\n"
            "                        with which their certificates are signed; default: none can join\n"
-           "  --require-tokens      calls over plain TCP need a token, too; those by a unix socket never do\n"
+           "  --socket-role USER=ROLE\n"
+           "                        the user of this machine, a name or a number, may call over unix sockets without a "
+           "token, as\n"
+           "                        VIEWER, USER, ADMIN or EXECUTOR; may be given several times; default: only the "
+           "controller's own\n"
+           "                        user and root, who may call everything\n"
+           "  --require-tokens      has no effect: every call over TCP needs a token\n"
            "  --log-format FORMAT   text (default) or json, on stderr\n"
            "  --log-level LEVEL     debug, info (default), warn or error\n"
            "  --options FILE        more options, one on each line, without the dashes: log-level debug. SIGHUP reads "
@@ -122,6 +128,7 @@ enum {
     OPT_CA_KEY,
     OPT_JOIN,
     OPT_REQUIRE,
+    OPT_SOCKET_ROLE,
     OPT_FORMAT,
     OPT_LEVEL,
     OPT_TO,
@@ -157,6 +164,7 @@ static const struct option OPTIONS[] = {
     { "ca-key", required_argument, NULL, OPT_CA_KEY },
     { "join", required_argument, NULL, OPT_JOIN },
     { "require-tokens", no_argument, NULL, OPT_REQUIRE },
+    { "socket-role", required_argument, NULL, OPT_SOCKET_ROLE },
     { "log-format", required_argument, NULL, OPT_FORMAT },
     { "log-level", required_argument, NULL, OPT_LEVEL },
     { "to", required_argument, NULL, OPT_TO },
@@ -250,6 +258,14 @@ static status_t take_metrics_jobs(struct options *o, const char *value, struct e
     return err_set(e, ST_INVALID_ARGUMENT, "--metrics-jobs: '%s' is not from 0 to %d", value, METRICS_JOBS_MAX);
 }
 
+static status_t take_socket_role(struct options *o, const char *value, struct err *e) {
+    status_t st = access_users_add(&o->users, value, e);
+    if (st != ST_OK)
+        return err_prefix(e, st, "--socket-role: ");
+    o->sockets_for_all = true;
+    return ST_OK;
+}
+
 static status_t take_max_jobs(struct options *o, const char *value, struct err *e) {
     if (number(value, 1, 10000000, &o->max_jobs))
         return ST_OK;
@@ -274,7 +290,8 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_CA: o->tls.ca = value; return ST_OK;
     case OPT_CA_KEY: o->ca_key = value; return ST_OK;
     case OPT_JOIN: o->join = value; return ST_OK;
-    case OPT_REQUIRE: o->require_tokens = true; return ST_OK;
+    case OPT_REQUIRE: return ST_OK; /* of earlier versions */
+    case OPT_SOCKET_ROLE: return take_socket_role(o, value, e);
     case OPT_FORMAT:
     case OPT_LEVEL: return take_log(o, which, value, e);
     case OPT_TO: return take_version(o, value, e);
@@ -415,6 +432,7 @@ status_t options_parse(int argc, char **argv, struct options *ret, struct err *e
         .metrics_jobs = METRICS_JOBS,
         .log_level = LOG_INFO,
     };
+    access_users_init(&o.users);
     status_t st = parse(argc, argv, &o, e);
     if (st == ST_OK)
         *ret = o;

@@ -5,6 +5,7 @@
 #include "api/rpc/tls.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "service/rpc/access_users.h"
 
 #include <stdbool.h>
 
@@ -23,9 +24,9 @@ struct options {
     const char *checkpoint_roots[OPTIONS_MAX_ROOTS]; /* in addition to `checkpoints` */
     const char *secret_keys[OPTIONS_MAX_ROOTS];      /* files; the first key encrypts */
     int n_data_roots, n_data_except, n_checkpoint_roots, n_secret_keys;
-    const char *key_path;  /* make-secret-key: the new file */
-    int keep_ended_days;   /* 0 = keep for ever */
-    int forget_lost_days;  /* 0 = never */
+    const char *key_path; /* make-secret-key: the new file */
+    int keep_ended_days;  /* 0 = keep for ever */
+    int forget_lost_days; /* 0 = never */
     int audit_days;
     int checkpoint_wait_s; /* 0 = the default */
     int elastic_settle_s;  /* the same */
@@ -35,7 +36,8 @@ struct options {
     char *file_text; /* of --options, to which strings above may point; NULL: none. Owned */
     struct rpc_tls tls;
     const char *join, *ca_key; /* where hosts join; both or none */
-    bool require_tokens;       /* for calls over plain TCP too */
+    struct access_users users; /* who may call over unix sockets without a token */
+    bool sockets_for_all;      /* --socket-role is given */
     enum log_format log_format;
     enum log_level log_level;
     int to;     /* migrate: schema version; -1 = the newest */

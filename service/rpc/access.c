@@ -7,8 +7,9 @@
  * a read, so that callers with invented tokens cannot occupy all worker threads.
  *
  * A thread reads the tokens every ACCESS_REFRESH_MS, lets the server check its open streams again, and logs the
- * refusals of that period in one line. The thread does nothing before the first check: a controller whose calls are
- * never checked does not query the tokens. */
+ * refusals of that period in one line. The thread does not query the tokens before one is checked.
+ *
+ * A user who calls over a unix socket without a token is found in a table that does not change (access_users.c). */
 #include "service/rpc/access.h"
 
 #include "base/alloc.h"
@@ -35,8 +36,9 @@ _Static_assert(STORE_TOKEN_DIGEST == SHA256_BYTES, "a token is found by its SHA-
 struct access {
     struct rpc_access rules;
     struct store *store;
-    atomic_bool used;     /* a call was checked: the tokens are needed from then on */
-    atomic_int strangers; /* checks that wait for a read because of an unknown token */
+    struct access_users users; /* constant */
+    atomic_bool used;          /* a call was checked: the tokens are needed from then on */
+    atomic_int strangers;      /* checks that wait for a read because of an unknown token */
 
     pthread_mutex_t lock; /* guards the result of the newest successful read, and the refusals */
     struct store_memory *memory;
@@ -196,6 +198,13 @@ static status_t judge(const struct holder *h, const struct rpc_peer *peer, int r
     return ST_OK;
 }
 
+static void count_refusal(struct access *a, const struct err *e) {
+    pthread_mutex_lock(&a->lock);
+    a->refusals++;
+    a->refused = *e;
+    pthread_mutex_unlock(&a->lock);
+}
+
 static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct rpc_peer *peer, int rule,
                       const char *method, char ret_caller[RPC_CALLER_BYTES], struct err *e) {
     struct access *a = ctx;
@@ -206,12 +215,25 @@ static status_t check(void *ctx, const uint8_t token[SHA256_BYTES], const struct
         snprintf(ret_caller, RPC_CALLER_BYTES, "%s", h.name);
         st = judge(&h, peer, rule, method, e);
     }
-    if (st == ST_OK)
+    if (st != ST_OK)
+        count_refusal(a, e);
+    return st;
+}
+
+static status_t check_user(void *ctx, uid_t uid, int rule, const char *method, char ret_caller[RPC_CALLER_BYTES],
+                           struct err *e) {
+    struct access *a = ctx;
+    const struct access_user *u = access_users_find(&a->users, uid);
+    snprintf(ret_caller, RPC_CALLER_BYTES, "%s", u ? u->name : "");
+    if (u && (u->role == ACCESS_EVERY_ROLE || allows(u->role, rule)))
         return ST_OK;
-    pthread_mutex_lock(&a->lock);
-    a->refusals++;
-    a->refused = *e;
-    pthread_mutex_unlock(&a->lock);
+    status_t st = u ? err_set(e, ST_PERMISSION_DENIED, "%s needs the role %s, and the user '%s' has %s", method,
+                              role_name(rule), u->name, role_name(u->role))
+                    : err_set(e, ST_UNAUTHENTICATED,
+                              "%s needs a token: the user with the number %u has no role at this socket (the "
+                              "controller's --socket-role)",
+                              method, (unsigned)uid);
+    count_refusal(a, e);
     return st;
 }
 
@@ -235,10 +257,10 @@ static void *watch_main(void *arg) {
     while (!a->stopping) {
         struct timespec next = deadline_timespec(deadline_in(ACCESS_REFRESH_MS));
         pthread_cond_clockwait(&a->stop, &a->stop_lock, CLOCK_MONOTONIC, &next);
-        if (a->stopping || !atomic_load(&a->used))
+        if (a->stopping)
             continue;
         pthread_mutex_unlock(&a->stop_lock);
-        if (refresh(a, clock_mono_ns(), &e) == ST_OK)
+        if (atomic_load(&a->used) && refresh(a, clock_mono_ns(), &e) == ST_OK)
             rpc_server_review(a->server);
         log_refusals(a);
         pthread_mutex_lock(&a->stop_lock);
@@ -273,14 +295,15 @@ void access_unwatch(struct access *a) {
 
 /* ---- open and close ---- */
 
-struct access *access_new(struct store *store, bool plain_too) {
+struct access *access_new(struct store *store, const struct access_users *users) {
     struct access *a = alloc_zeroed(1, sizeof *a);
     a->store = store;
+    a->users = *users;
     a->rules = (struct rpc_access){ .rule_option = OPTION_ALLOW,
                                     .rule_reflection = ROLE(VIEWER),
                                     .rule_reads = ROLE(VIEWER),
-                                    .plain_too = plain_too,
                                     .check = check,
+                                    .check_user = check_user,
                                     .ctx = a };
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->refreshing, NULL);

@@ -10,6 +10,7 @@
 #include "api/rpc/server.h"
 #include "base/cleanup.h"
 #include "base/status.h"
+#include "service/rpc/access_users.h"
 #include "service/store/store.h"
 
 #define ACCESS_FRESH_MS 5000
@@ -19,8 +20,8 @@
 
 struct access;
 
-/* plain_too: as in struct rpc_access. */
-struct access *access_new(struct store *store, bool plain_too);
+/* users: who may call over unix sockets without a token; copied. */
+struct access *access_new(struct store *store, const struct access_users *users);
 /* For the server's config. The result is valid until access_free. */
 const struct rpc_access *access_rules(const struct access *);
 /* From now on a stream ends within ACCESS_FRESH_MS after its token has expired or was revoked. Call it after the server

@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import re
 import select
+import stat
 import subprocess
 import sys
 import tempfile
@@ -37,7 +39,7 @@ class Controller:
     def start(self):
         self.process = subprocess.Popen(
             [BIN / "trainyard-controller", "--database", self.database.conninfo, "--checkpoints", self.directory / "checkpoints",
-             "--listen", "127.0.0.1:0", "--listen", self.socket, "--require-tokens", "--log-level", "debug"],
+             "--listen", "127.0.0.1:0", "--listen", self.socket, "--log-level", "debug"],
             stdout=subprocess.PIPE, stderr=open(self.log, "ab"), text=True, env=self.environment)
         ready, _, _ = select.select([self.process.stdout], [], [], 60 * PATIENCE)
         line = self.process.stdout.readline() if ready else ""
@@ -349,3 +351,64 @@ def test_a_controller_that_is_started_again_knows_its_tokens(controller, tokens)
     controller.stop()
     controller.start()
     controller.cli("list", token=tokens["VIEWER"])
+
+
+STRANGER, KNOWN, DAEMON = 64321, 64322, 1  # numbers of users: one without a role, one with, and Debian's `daemon`
+
+
+def as_user(uid, *words, **environment):
+    """Runs a client as another user of the machine, who has no rights beyond."""
+    return subprocess.run([BIN / "trainyard", *map(str, words)], user=uid, group=uid, extra_groups=[], env=environment,
+                          capture_output=True, text=True, cwd="/", timeout=120 * PATIENCE)
+
+
+@pytest.fixture(scope="module")
+def shared_socket(controller):
+    """A second controller of the same database, whose socket other users can reach. It stands by."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can call as another user")
+    with tempfile.TemporaryDirectory(prefix="ty-") as directory:
+        os.chmod(directory, 0o755)
+        socket = f"{directory}/s"
+        log = open(f"{directory}/log", "ab")
+        process = subprocess.Popen(
+            [BIN / "trainyard-controller", "--database", controller.database.conninfo, "--checkpoints", controller.directory / "checkpoints",
+             "--listen", f"unix:{socket}", "--socket-role", f"{KNOWN}=USER", "--socket-role", "daemon=VIEWER"],
+            stdout=subprocess.DEVNULL, stderr=log, env=controller.environment)
+        try:
+            wait_until(lambda: os.path.exists(socket), 60, "the socket")
+            yield socket
+        finally:
+            process.terminate()
+            process.wait(40 * PATIENCE)
+            log.close()
+
+
+@pytest.mark.sanitized
+def test_a_socket_knows_its_callers_and_gives_each_user_its_role(controller, shared_socket, tokens):
+    environment = {k: v for k, v in controller.environment.items() if k != "TRAINYARD_CONTROLLER"} | {"TRAINYARD_CONTROLLER": f"unix:{shared_socket}"}
+    assert stat.S_IMODE(os.stat(shared_socket).st_mode) == 0o666
+
+    def refused(uid, *words, **more):
+        done = as_user(uid, *words, **environment, **more)
+        assert done.returncode == 6 and done.stdout == "", done
+        return done.stderr
+    assert refused(STRANGER, "list") == (f"trainyard: ListJobs needs a token: the user with the number {STRANGER} has no role at this socket "
+                                         "(the controller's --socket-role)\n")
+    assert as_user(STRANGER, "list", **environment, TRAINYARD_TOKEN=tokens["VIEWER"]).returncode == 0
+    assert f"caller      uid:{KNOWN}\n" in as_user(KNOWN, "status", **environment).stdout
+    assert "caller      daemon\n" in as_user(DAEMON, "status", **environment).stdout
+    assert f"needs the role ADMIN, and the user 'uid:{KNOWN}' has USER" in refused(KNOWN, "token", "list")
+    assert "CancelJob needs the role USER, and the user 'daemon' has VIEWER" in refused(DAEMON, "cancel", "1")
+    assert "the token 'viewer' has VIEWER" in refused(KNOWN, "cancel", "1", TRAINYARD_TOKEN=tokens["VIEWER"])  # the token alone counts
+    assert as_user(0, "token", "list", **environment).returncode == 0
+
+
+def test_no_other_user_reaches_a_socket_without_roles(controller):
+    path = controller.socket.removeprefix("unix:")
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+
+
+def test_loopback_has_no_administrator_without_a_token(controller):
+    for words in (["token", "list"], ["list"], ["drain", "host-1"]):
+        assert "needs a token, and none was sent" in controller.cli(*words, status=6).stderr

@@ -1,6 +1,8 @@
 """The access log: one line for each call, whose id the client gave or gets back, and never a token."""
 
 import json
+import os
+import pwd
 import re
 import socket
 
@@ -10,6 +12,8 @@ import pytest
 from monitored import Monitored
 from service_fixture import PATIENCE, wait_until
 
+ME = pwd.getpwuid(os.geteuid()).pw_name  # over a unix socket
+
 
 @pytest.fixture(scope="module")
 def logged(shared_service, tmp_path_factory):
@@ -17,7 +21,7 @@ def logged(shared_service, tmp_path_factory):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         tcp = f"127.0.0.1:{s.getsockname()[1]}"
-    c = Monitored(shared_service, folder, "logged", ["--listen", tcp, "--require-tokens", "--access-log", folder / "access"])
+    c = Monitored(shared_service, folder, "logged", ["--listen", tcp, "--access-log", folder / "access"])
     c.start().tcp = tcp
     yield c
     c.stop()
@@ -78,7 +82,7 @@ def test_the_calls_of_a_command_have_one_id(logged):
         before = len(lines(logged))
         logged.cli(*command)
         def calls():
-            return [x for x in lines(logged)[before:] if x["caller"] == "" and x["service"] != "Health"]
+            return [x for x in lines(logged)[before:] if x["caller"] == ME and x["service"] != "Health"]
         return {x["request_id"] for x in wait_until(lambda: len(calls()) >= 2 and calls(), 30, "the lines")}
     first, second = ids("top"), ids("top")
     uuid = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -98,6 +102,6 @@ def test_an_unexpected_error_names_the_id_under_which_the_access_log_has_the_cal
 def test_the_access_log_may_be_the_log(shared_service, tmp_path):
     c = Monitored(shared_service, tmp_path, "to_log", ["--access-log", "-"]).start()
     c.cli("get", "1", status=4)
-    wait_until(lambda: re.search(r"info call service=JobService method=GetJob caller=\"\" peer=unix: status=NOT_FOUND milliseconds=", c.log()),
+    wait_until(lambda: re.search(rf"info call service=JobService method=GetJob caller={ME} peer=\"unix:uid={os.geteuid()}\" status=NOT_FOUND milliseconds=", c.log()),
                30, "the line")
     c.stop()

@@ -18,10 +18,10 @@ def audited(shared_service, tmp_path_factory):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         tcp = f"127.0.0.1:{s.getsockname()[1]}"
-    c = Monitored(shared_service, tmp_path_factory.mktemp("audited"), "audited", ["--listen", tcp, "--require-tokens"])
+    c = Monitored(shared_service, tmp_path_factory.mktemp("audited"), "audited", ["--listen", tcp])
     c.start().tcp = tcp
     c.tokens = {name: c.cli("token", "create", name, "--role", role).stdout.strip().splitlines()[-1]
-                for name, role in (("ann", "USER"), ("eve", "VIEWER"), ("root", "ADMIN"))}
+                for name, role in (("ann", "USER"), ("eve", "VIEWER"), ("boss", "ADMIN"))}
     yield c
     c.stop()
 
@@ -82,12 +82,12 @@ def test_refused_and_failed_calls_have_entries_with_the_reason(audited):
 
 def test_changes_of_secrets_tokens_hosts_and_sweeps_are_recorded_without_secrets(audited):
     audited.database.sql("INSERT INTO executor VALUES ('host-1', 1, 2, 'h', 'a', 'v', 1, '', now(), now(), now())")
-    token = by(audited, "root", "token", "create", "later", "--role", "VIEWER").stdout.strip().splitlines()[-1]
-    by(audited, "root", "token", "revoke", "later")
-    by(audited, "root", "drain", "host-1")
-    by(audited, "root", "undrain", "host-1")
+    token = by(audited, "boss", "token", "create", "later", "--role", "VIEWER").stdout.strip().splitlines()[-1]
+    by(audited, "boss", "token", "revoke", "later")
+    by(audited, "boss", "drain", "host-1")
+    by(audited, "boss", "undrain", "host-1")
     by(audited, "ann", "secret", "delete", "NOTHING", status=4)
-    found = [(x["method"], x["object"], x["result"]) for x in entries(audited, "--user", "root")]
+    found = [(x["method"], x["object"], x["result"]) for x in entries(audited, "--user", "boss")]
     assert found == [("ExecutorService.UndrainExecutor", "executors/host-1", "OK"), ("ExecutorService.DrainExecutor", "executors/host-1", "OK"),
                      ("TokenService.RevokeToken", "tokens/later", "OK"), ("TokenService.CreateToken", "tokens/later", "OK")]
     assert entry(audited, method="SecretService.DeleteSecret")["object"] == "secrets/NOTHING"
@@ -98,7 +98,7 @@ def test_changes_of_secrets_tokens_hosts_and_sweeps_are_recorded_without_secrets
 def test_reads_and_checks_have_no_entries(audited):
     before = len(entries(audited, "--limit", "1000"))
     for arguments in (["list"], ["status"], ["executors"], ["token", "list"], ["audit"], ["validate", ROOT / "docs" / "example.yaml", "--wait-for-hosts"]):
-        by(audited, "root", *arguments, status=None)
+        by(audited, "boss", *arguments, status=None)
     assert len(entries(audited, "--limit", "1000")) == before
 
 

@@ -376,11 +376,13 @@ def executor(*options, within=None, before=(), user=None):
         socket = pathlib.Path(service.address.removeprefix("unix:"))
         socket.parent.chmod(0o711)
         socket.chmod(0o666)
+    token = service.cli("token", "create", "agent", "--role", "EXECUTOR").stdout.strip()  # another user needs one
     process = subprocess.Popen(
         [*before, BIN / "trainyard-executor", "--controller", service.address, "--directory", place / "state", "--slots", "2",
          "--checkpoint-root", place / "checkpoints", "--allow-programs", "--environment-cache",
          place / "environments" if user else place / "service" / "environments",
-         *options], stdout=subprocess.PIPE, stderr=open(place / "log", "wb"), env=service.environment(), text=True)
+         *options], stdout=subprocess.PIPE, stderr=open(place / "log", "wb"),
+        env=service.environment() | {"TRAINYARD_TOKEN": token}, text=True)
     try:
         assert process.stdout.readline().startswith("ready "), (place / "log").read_text()
         yield service

@@ -118,7 +118,7 @@ def test_a_supervisor_learns_when_it_serves_lives_reloads_and_stops(controller, 
 
 
 def test_an_executor_takes_another_token_without_ending_a_rank(controller, tmp_path, tiny):
-    c = controller("tokens", ["--require-tokens"])
+    c = controller("tokens", [])
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         tcp = f"127.0.0.1:{free.getsockname()[1]}"

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import pwd
 import re
 import select
 import signal
@@ -34,7 +35,7 @@ def test_the_screen_counts_what_there_is(service):
     shown = lines(service)
     assert shown["controller"].startswith(service.address) and shown["controller"].endswith(", leads")
     assert shown["database"].startswith("PostgreSQL ") and " ms" in shown["database"]
-    assert shown["caller"] == "no token needed" and shown["devices"] == "0 GPUs"
+    assert shown["caller"] == pwd.getpwuid(os.geteuid()).pw_name and shown["devices"] == "0 GPUs"
     assert shown["jobs"] == "1 QUEUED, 1 RUNNING"
     assert service.cli("status").stdout.endswith("\nNothing needs attention.\n")
     answer = service.json("status")

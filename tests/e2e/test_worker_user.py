@@ -39,6 +39,7 @@ def place(text_file):
     socket = pathlib.Path(service.address.removeprefix("unix:"))
     socket.parent.chmod(0o711)  # an agent of another user dials it below
     socket.chmod(0o666)
+    service.token = service.cli("token", "create", "agents", "--role", "EXECUTOR").stdout.strip()  # another user needs one
     yield directory, service
     service.stop()
     shutil.rmtree(directory)
@@ -50,7 +51,7 @@ def executor(place, name, *before, status=0):
     process = subprocess.Popen(
         [*before, BIN / "trainyard-executor", "--controller", service.address, "--directory", directory / name / "state", "--slots",
          "2", "--data-root", directory, "--checkpoint-root", directory / "checkpoints", "--worker-user", USER],
-        stdout=subprocess.PIPE, stderr=open(directory / f"{name}.log", "wb"), env=service.environment(), text=True)
+        stdout=subprocess.PIPE, stderr=open(directory / f"{name}.log", "wb"), env=service.environment() | {"TRAINYARD_TOKEN": service.token}, text=True)
     try:
         assert process.stdout.readline().startswith("ready "), (directory / f"{name}.log").read_text()
         yield process

@@ -10,6 +10,7 @@
 struct gate {
     struct rpc_access access;
     atomic_int checks;
+    atomic_int user_rule; /* the rules up to this one are for users of the machine */
     atomic_bool one_is_revoked, nobody_knows, hold, held, within;
 };
 
@@ -46,10 +47,23 @@ struct gated {
     struct echo_fixture fixture;
 };
 
-static struct gated *open_gated_for(int calls, const char *listen, bool plain_too) {
+static status_t check_user(void *ctx, uid_t uid, int rule, const char *method, char ret_caller[RPC_CALLER_BYTES],
+                           struct err *e) {
+    struct gate *gate = ctx;
+    assert_int_equal(uid, geteuid());
+    atomic_fetch_add(&gate->checks, 1);
+    snprintf(ret_caller, RPC_CALLER_BYTES, "me");
+    return rule > atomic_load(&gate->user_rule) ? err_set(e, ST_PERMISSION_DENIED, "%s needs rule %d", method, rule)
+                                                : ST_OK;
+}
+
+typedef status_t check_user_fn(void *ctx, uid_t uid, int rule, const char *method, char ret_caller[RPC_CALLER_BYTES],
+                               struct err *e);
+
+static struct gated *open_gated_by(check_user_fn *users, int calls, const char *listen) {
     struct gated *g = calloc(1, sizeof *g);
     g->gate.access = (struct rpc_access){
-        .rule_option = 51701, .rule_reflection = 1, .plain_too = plain_too, .check = check, .ctx = &g->gate
+        .rule_option = 51701, .rule_reflection = 1, .check = check, .check_user = users, .ctx = &g->gate
     };
     struct rpc_server_config config = { .access = &g->gate.access, .calls = calls };
     char address[RPC_ADDRESS_BYTES];
@@ -59,7 +73,9 @@ static struct gated *open_gated_for(int calls, const char *listen, bool plain_to
     return g;
 }
 
-static struct gated *open_gated(const char *listen, bool plain_too) { return open_gated_for(0, listen, plain_too); }
+static struct gated *open_gated_for(int calls, const char *listen) { return open_gated_by(check_user, calls, listen); }
+
+static struct gated *open_gated(const char *listen) { return open_gated_for(0, listen); }
 
 static void close_gated(struct gated *g) {
     g->fixture.server = rpc_server_close(g->fixture.server);
@@ -127,26 +143,24 @@ static void a_method_that_does_not_declare_its_record_is_not_served(void **state
                         "no string of its request");
 }
 
-static void a_plain_call_is_of_this_machine_and_not_checked(void **state) {
+static void a_call_by_a_unix_socket_is_checked_by_its_user_unless_it_has_a_token(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", false);
-    expect(g, NULL, ST_OK, "");
-    expect(g, "unknown", ST_OK, "");
-    assert_int_equal(atomic_load(&g->gate.checks), 0);
+    struct gated *g = open_gated("unix:%s/s");
+    expect(g, NULL, ST_PERMISSION_DENIED, "Unary needs rule 1");
+    atomic_store(&g->gate.user_rule, 1);
+    expect(g, NULL, ST_OK, "me");
+    assert_int_equal(atomic_load(&g->gate.checks), 2);
+    expect(g, "unknown", ST_UNAUTHENTICATED, "the token is unknown");
+    expect(g, "two", ST_OK, "two");
+    close_gated(g);
+    g = open_gated_by(NULL, 0, "unix:%s/s");
+    expect(g, NULL, ST_UNAUTHENTICATED, "Unary needs a token");
     close_gated(g);
 }
 
-static void a_call_by_a_unix_socket_is_never_checked(void **state) {
+static void a_call_over_plain_tcp_is_checked(void **state) {
     (void)state;
-    struct gated *g = open_gated("unix:%s/s", true);
-    expect(g, NULL, ST_OK, "");
-    assert_int_equal(atomic_load(&g->gate.checks), 0);
-    close_gated(g);
-}
-
-static void plain_tcp_is_checked_where_that_is_asked_for(void **state) {
-    (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     expect(g, NULL, ST_UNAUTHENTICATED, "Unary needs a token");
     expect(g, "unknown", ST_UNAUTHENTICATED, "the token is unknown");
     expect(g, "one two", ST_UNAUTHENTICATED, "the authorization header is not 'Bearer' with a token");
@@ -166,7 +180,7 @@ static void asked_as(struct rpc_channel *channel, status_t status, const char *t
         test__v1__echo_reply__free_unpacked(reply, NULL);
 }
 
-/* Although the rules leave plain connections of this machine alone. Several callers share the connection. */
+/* Several callers share the connection. */
 static void calls_within_the_process_are_checked_each_with_its_own_token(void **state) {
     (void)state;
     struct gate gate = { .access = { .rule_option = 51701, .rule_reflection = 1, .check = check }, .within = true };
@@ -235,7 +249,7 @@ static struct rpc_call *begin(struct rpc_channel *channel, const char *method, e
 
 static void no_kind_of_call_reaches_its_handler_unasked(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     struct rpc_channel *channel = dial(g, "one");
     Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
     static const enum rpc_kind kinds[] = { RPC_CLIENT_STREAM, RPC_BIDI };
@@ -261,7 +275,7 @@ static void no_kind_of_call_reaches_its_handler_unasked(void **state) {
 
 static void a_review_ends_the_streams_of_a_token_that_is_gone(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     struct rpc_channel *one = dial(g, "one"), *two = dial(g, "two");
     Test__V1__CountRequest count = TEST__V1__COUNT_REQUEST__INIT;
     count.endless = true;
@@ -292,7 +306,7 @@ static void a_review_ends_the_streams_of_a_token_that_is_gone(void **state) {
 /* A unary call runs to its end, because its effect may have happened, and its caller needs the result. */
 static void a_review_lets_a_unary_call_end(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     struct rpc_channel *one = dial(g, "one");
     Test__V1__EchoRequest in = TEST__V1__ECHO_REQUEST__INIT;
     in.text = "block";
@@ -311,7 +325,7 @@ static void a_review_lets_a_unary_call_end(void **state) {
 
 static void a_call_that_is_cancelled_while_it_is_checked_leaves_nothing(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     struct rpc_channel *channel = dial(g, "two");
     atomic_store(&g->gate.hold, true);
     struct heard h;
@@ -329,7 +343,7 @@ static void a_call_that_is_cancelled_while_it_is_checked_leaves_nothing(void **s
 
 static void health_is_for_all_and_reflection_has_its_rule(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     struct rpc_channel *channel = dial(g, NULL);
     Grpc__Health__V1__HealthCheckRequest ask_health = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     ProtobufCMessage *reply;
@@ -350,7 +364,7 @@ static void health_is_for_all_and_reflection_has_its_rule(void **state) {
 
 static void calls_without_a_token_leave_capacity_for_those_with_one(void **state) {
     (void)state;
-    struct gated *g = open_gated_for(6, "127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated_for(6, "127.0.0.1:0%.0s");
     struct rpc_channel *channel = dial(g, NULL);
     Grpc__Health__V1__HealthCheckRequest ask_health = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
     const ProtobufCServiceDescriptor *health = &grpc__health__v1__health__descriptor;
@@ -413,7 +427,7 @@ static void a_token_does_not_leave_this_machine_in_the_clear(void **state) {
 
 static void a_token_may_stand_in_a_file(void **state) {
     (void)state;
-    struct gated *g = open_gated("127.0.0.1:0%.0s", true);
+    struct gated *g = open_gated("127.0.0.1:0%.0s");
     char path[128];
     snprintf(path, sizeof path, "%s/token", g->fixture.directory);
     struct rpc_channel_config config = { .address = g->fixture.address, .token_file = path };
@@ -442,9 +456,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_method_without_a_rule_is_not_served),
         cmocka_unit_test(a_method_that_does_not_declare_its_record_is_not_served),
-        cmocka_unit_test(a_plain_call_is_of_this_machine_and_not_checked),
-        cmocka_unit_test(a_call_by_a_unix_socket_is_never_checked),
-        cmocka_unit_test(plain_tcp_is_checked_where_that_is_asked_for),
+        cmocka_unit_test(a_call_by_a_unix_socket_is_checked_by_its_user_unless_it_has_a_token),
+        cmocka_unit_test(a_call_over_plain_tcp_is_checked),
         cmocka_unit_test(calls_within_the_process_are_checked_each_with_its_own_token),
         cmocka_unit_test(no_process_listens_within_itself_without_rules),
         cmocka_unit_test(no_kind_of_call_reaches_its_handler_unasked),

@@ -16,6 +16,7 @@
 #include <string.h>
 #include <trainyard/descriptors.h>
 #include <trainyard/v1/access.pb-c.h>
+#include <unistd.h>
 
 #define ROLE(name) TRAINYARD__V1__ROLE__##name
 /* Waits for a condition that another thread or process makes true. Fails after two minutes. */
@@ -65,7 +66,11 @@ static void revoke_named(struct fixture *f, const char *name) {
 /* A store with a short deadline: the fixture's own waits 20 s for an unavailable PostgreSQL. */
 static struct store *impatient;
 
-static struct access *open_access(void) { return access_new(impatient, true); }
+static struct access *open_access(void) {
+    struct access_users users;
+    access_users_init(&users);
+    return access_new(impatient, &users);
+}
 
 static const struct rpc_peer plain = { .tls = false };
 
@@ -125,6 +130,82 @@ static void each_role_has_its_rights(void **state) {
     pg_run(f->conninfo, "ALTER TABLE token DROP CONSTRAINT token_role_check; UPDATE token SET role = 6");
     skip_ms(ACCESS_FRESH_MS);
     FAILS(check(a, "VIEWER", ROLE(VIEWER), &e), ST_PERMISSION_DENIED, "and the token 'VIEWER' has another role");
+}
+
+static void users_of_this_machine_have_the_roles_that_they_are_given(void **state) {
+    (void)state;
+    struct access_users users;
+    const uid_t me = geteuid(), stranger = me + 4321;
+    char text[64];
+    access_users_init(&users);
+    assert_string_equal(access_users_find(&users, 0)->name, "root");
+    assert_int_equal(access_users_find(&users, me)->role, ACCESS_EVERY_ROLE);
+    assert_null(access_users_find(&users, stranger));
+    snprintf(text, sizeof text, "%u=USER", (unsigned)stranger);
+    OK(access_users_add(&users, text, &e));
+    assert_int_equal(access_users_find(&users, stranger)->role, ROLE(USER));
+    snprintf(text, sizeof text, "uid:%u", (unsigned)stranger);
+    assert_string_equal(access_users_find(&users, stranger)->name, text);
+    OK(access_users_add(&users, "daemon=EXECUTOR", &e));
+    assert_string_equal(access_users_find(&users, 1)->name, "daemon");
+    FAILS(access_users_add(&users, "1=VIEWER", &e), ST_INVALID_ARGUMENT,
+          "'1=VIEWER': the user daemon has a role already");
+    FAILS(access_users_add(&users, "root=VIEWER", &e), ST_INVALID_ARGUMENT, "the user root has every role already");
+    static const char *const wrong[] = { "",
+                                         "bin",
+                                         "bin=",
+                                         "bin=BOSS",
+                                         "bin=JOIN",
+                                         "=USER",
+                                         "-1=USER",
+                                         "1.5=USER",
+                                         "0x7=USER",
+                                         "4294967295=USER",
+                                         "no-such-user=USER",
+                                         "bin =USER",
+                                         "99999999999999999999=USER" };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        FAILS(access_users_add(&users, wrong[i], &e), ST_INVALID_ARGUMENT, "");
+    while (users.n < ACCESS_USERS_MAX) {
+        snprintf(text, sizeof text, "%u=VIEWER", (unsigned)(stranger + users.n));
+        OK(access_users_add(&users, text, &e));
+    }
+    FAILS(access_users_add(&users, "3=VIEWER", &e), ST_RESOURCE_EXHAUSTED, "more than 62 users");
+}
+
+static void a_user_at_a_socket_may_do_what_the_role_allows(void **state) {
+    (void)state;
+    struct access_users users;
+    access_users_init(&users);
+    OK(access_users_add(&users, "daemon=USER", &e));
+    OK(access_users_add(&users, "bin=EXECUTOR", &e));
+    CLEANUP(access_freep) struct access *a = access_new(impatient, &users);
+    const struct rpc_access *rules = access_rules(a);
+    static const struct {
+        uid_t uid;
+        int rule;
+        status_t st;
+        const char *why;
+    } cases[] = {
+        { 0, ROLE(ADMIN), ST_OK, "" },
+        { 0, ROLE(EXECUTOR), ST_OK, "" },
+        { 0, ROLE(JOIN), ST_OK, "" },
+        { 1, ROLE(VIEWER), ST_OK, "" },
+        { 1, ROLE(USER), ST_OK, "" },
+        { 1, ROLE(ADMIN), ST_PERMISSION_DENIED, "TheCall needs the role ADMIN, and the user 'daemon' has USER" },
+        { 1, ROLE(EXECUTOR), ST_PERMISSION_DENIED, "TheCall needs the role EXECUTOR, and the user 'daemon' has USER" },
+        { 2, ROLE(EXECUTOR), ST_OK, "" },
+        { 2, ROLE(VIEWER), ST_PERMISSION_DENIED, "TheCall needs the role VIEWER, and the user 'bin' has EXECUTOR" },
+        { 3, ROLE(VIEWER), ST_UNAUTHENTICATED, "TheCall needs a token: the user with the number 3 has no role" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char caller[RPC_CALLER_BYTES];
+        struct err e = { "" };
+        assert_int_equal(rules->check_user(rules->ctx, cases[i].uid, cases[i].rule, "TheCall", caller, &e),
+                         cases[i].st);
+        assert_memory_equal(e.msg, cases[i].why, strlen(cases[i].why));
+        assert_string_equal(caller, ((const char *const[]){ "root", "daemon", "bin", "" })[cases[i].uid]);
+    }
 }
 
 static void a_new_token_is_good_at_once(void **state) {
@@ -306,6 +387,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CLAIM(an_executors_token_is_taken_with_its_own_certificate_alone),
         CLAIM(each_role_has_its_rights),
+        CLAIM(users_of_this_machine_have_the_roles_that_they_are_given),
+        CLAIM(a_user_at_a_socket_may_do_what_the_role_allows),
         CLAIM(a_new_token_is_good_at_once),
         CLAIM(what_is_known_is_at_most_so_old),
         CLAIM(without_postgresql_no_new_token_is_accepted),
