@@ -19,7 +19,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { STARTS_MAX = 3, PROGRESS_SPARE_MS = 2000, WHY_BYTES = 480 };
+enum { STARTS_MAX = 3, PROGRESS_SPARE_MS = 2000, WHY_BYTES = 480, MODE = 0711 };
+
+static const char FOLDER[] = "texts"; /* of the user who encodes, in a folder of the agent's */
 
 struct text_encoder {
     struct text_encoders *list;
@@ -243,12 +245,15 @@ void text_encoders_remove(struct text_encoders *es, int64_t job, int32_t attempt
 
 /* ---- the cache ---- */
 
-/* The user of the processes that encode, whose folder it is; others may open its files by their names. */
+/* Gives the folder to the user of the processes that encode; others may open its files by their names. An agent that
+ * may give folders away, but not change those of others, has set the mode before. */
 static status_t folder_give(const struct host *host, struct err *e) {
     const struct agent_options *o = host->options;
     const struct passwd *user = o->worker_user && !job_user_is_own(o) ? getpwnam(o->worker_user) : NULL;
     const uid_t uid = job_user_is_own(o) ? job_user_of(o, JOB_USER_REQUEST) : user ? user->pw_uid : geteuid();
-    if (chown(host->token_cache, uid, (gid_t)-1) < 0 || chmod(host->token_cache, 0711) < 0)
+    struct stat st;
+    if (lstat(host->token_cache, &st) < 0 || ((st.st_mode & 07777) != MODE && chmod(host->token_cache, MODE) < 0) ||
+        (st.st_uid != uid && chown(host->token_cache, uid, (gid_t)-1) < 0))
         return err_errno(e, "give '%s' to the user who encodes texts", host->token_cache);
     return ST_OK;
 }
@@ -258,11 +263,15 @@ static status_t folder_make(struct host *host, struct err *e) {
     if ((o->worker_user || job_user_is_own(o)) && !o->token_cache)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "its workers do not reach its directory, and it was started without --token-cache");
-    if (snprintf(host->token_cache, sizeof host->token_cache, "%s%s",
-                 o->token_cache ? o->token_cache : directory_path(host->directory),
-                 o->token_cache ? "" : "/tokens") >= (int)sizeof host->token_cache)
+    char above[PATH_MAX];
+    if (snprintf(above, sizeof above, "%s%s", o->token_cache ? o->token_cache : directory_path(host->directory),
+                 o->token_cache ? "" : "/tokens") >= (int)sizeof above ||
+        snprintf(host->token_cache, sizeof host->token_cache, "%s/%s", above, FOLDER) >= (int)sizeof host->token_cache)
         return err_set(e, ST_INVALID_ARGUMENT, "--token-cache: the path is too long");
-    TRY(dir_make(host->token_cache, 0755, e));
+    TRY(dir_make(above, 0755, e));
+    if (chmod(above, 0755) < 0) /* who runs jobs may pass */
+        return err_errno(e, "open the folder '%s' to all users", above);
+    TRY(dir_make(host->token_cache, MODE, e));
     return folder_give(host, e);
 }
 

@@ -73,7 +73,7 @@ def kinds(service, job):
 
 
 def cache_of(service):
-    return service.directory / "tokens"
+    return service.directory / "tokens/texts"
 
 
 def test_ranks_and_jobs_encode_a_text_once(service, spec_of, text, tmp_path):
@@ -140,7 +140,7 @@ def test_a_full_cache_leaves_the_tokens_to_each_rank(tmp_path, spec_of, text):
         assert kinds(service, job).count("token_cache_missed") == 2
         why = next(event["message"] for event in service.json("events", job)["events"] if event["kind"] == "token_cache_missed")
         assert "has no space" in why and "stay in memory" in why, why
-        assert not files_in(tmp_path / "host/state/tokens")
+        assert not files_in(tmp_path / "host/state/tokens/texts")
     finally:
         host.stop()
         service.stop()
@@ -174,9 +174,9 @@ def test_jobs_of_other_users_share_tokens_that_no_job_can_change(spec_of, text, 
             service.wait_end(jobs[-1])
         assert [kinds(service, job).count("text_encoded") for job in jobs] == [1, 0]
         assert not any("token_cache_missed" in kinds(service, job) for job in jobs)
-        (name,) = files_in(place / "tokens")
+        (name,) = files_in(place / "tokens/texts")
         uid = owner or pwd.getpwnam("nobody").pw_uid
-        for path, mode in ((place / "tokens", 0o711), (place / "tokens" / name, 0o644)):
+        for path, mode in ((place / "tokens/texts", 0o711), (place / "tokens/texts" / name, 0o644)):
             assert (path.stat().st_uid, path.stat().st_mode & 0o777) == (uid, mode)
     finally:
         host.stop()

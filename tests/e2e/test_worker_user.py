@@ -46,12 +46,13 @@ def place(text_file):
 
 
 @contextlib.contextmanager
-def executor(place, name, *before, status=0):
+def executor(place, name, *before, status=0, options=(), umask=-1):
     directory, service = place
     process = subprocess.Popen(
         [*before, BIN / "trainyard-executor", "--controller", service.address, "--directory", directory / name / "state", "--slots",
-         "2", "--data-root", directory, "--checkpoint-root", directory / "checkpoints", "--worker-user", USER],
-        stdout=subprocess.PIPE, stderr=open(directory / f"{name}.log", "wb"), env=service.environment() | {"TRAINYARD_TOKEN": service.token}, text=True)
+         "2", "--data-root", directory, "--checkpoint-root", directory / "checkpoints", "--worker-user", USER, *options],
+        stdout=subprocess.PIPE, stderr=open(directory / f"{name}.log", "wb"), text=True, umask=umask,
+        env=service.environment() | {"TRAINYARD_TOKEN": service.token})
     try:
         assert process.stdout.readline().startswith("ready "), (directory / f"{name}.log").read_text()
         yield process
@@ -126,6 +127,27 @@ def test_an_agent_that_is_no_root_needs_three_capabilities(place, tiny):
         service.cli("pause", job, "--wait")
         service.cli("cancel", job)
         wait_until(lambda: process_start_time(pid) != start, 10, "the worker is gone")
+
+
+def test_an_agent_that_may_give_folders_away_has_a_token_cache_at_each_start(place):
+    """As its unit starts it: the folder of the tokens is its own, and in it that of the user who encodes."""
+    directory, _ = place
+    agent = pwd.getpwnam("daemon")
+    four = "+setuid,+setgid,+kill,+chown"
+    before = ["setpriv", f"--reuid={agent.pw_uid}", f"--regid={agent.pw_gid}", "--clear-groups", f"--inh-caps=-all,{four}",
+              f"--ambient-caps=-all,{four}", f"--bounding-set=-all,{four}"]
+    if subprocess.run([*before, "test", "-x", BIN / "trainyard-worker"]).returncode != 0:
+        pytest.skip("the programs lie where other users do not reach")
+    for name in ("giving", "giving/tokens"):
+        (directory / name).mkdir()
+        os.chown(directory / name, agent.pw_uid, -1)
+    for _ in range(2):
+        with executor(place, "giving", *before, options=("--token-cache", directory / "giving/tokens"), umask=0o007):
+            assert "no_token_cache" not in (directory / "giving.log").read_text()
+            made = (directory / "giving/tokens/texts").stat()
+            assert (made.st_uid, made.st_mode & 0o7777) == (pwd.getpwnam(USER).pw_uid, 0o711)
+    with executor(place, "giving", *before):
+        assert "no_token_cache" in (directory / "giving.log").read_text()
 
 
 def test_workers_die_with_an_agent_that_is_killed(place, tiny):
