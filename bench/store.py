@@ -75,6 +75,9 @@ def main():
             got, _ = bench(place, programs, "ingest", ranks, steps, SECONDS)
             rows.append({"what": f"ingest, {ranks} ranks x {steps} steps x 8 metrics a write", "ours": got["points_per_second"],
                          "unit": "points/s", "goal": 500000, "ratio": got["points_per_second"] / 500000})
+        got, _ = bench(place, programs, "ingest", 10000, 1, SECONDS)
+        rows.append({"what": "ingest, 10,000 ranks of one writer x 1 step x 8 metrics: steps a second", "ours":
+                     got["rows_of_a_rank_per_second"], "unit": f"1/s, {got['resident_mib']} MiB"})
         got, database = bench(place, programs, "create", 8, SECONDS)
         peer = pgbench(place, programs, database)
         rows.append({"what": "CreateJob in the store, 8 callers", "ours": got["per_second"], "unit": "jobs/s",

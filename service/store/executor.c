@@ -113,20 +113,17 @@ static const struct sql_column EXECUTOR_DEVICE_COLUMNS[] = {
 };
 static const struct sql_row EXECUTOR_DEVICE = SQL_ROW_OF(struct executor_device, EXECUTOR_DEVICE_COLUMNS);
 
-/* The running ranks are counted once for all executors, from the index of open placements. `ids` restricts executors
- * and placements alike: it is a macro of the column with the id. */
+/* The running ranks of each executor are found by the index of open placements, so that a page costs what its executors
+ * run, however many others there are. */
 #define EXECUTORS_OF(ids, rows, order)                                                                                 \
-    "SELECT {columns} FROM (SELECT * FROM executor WHERE " ids(                                                        \
-        "id") " " rows ") x "                                                                                          \
-              "LEFT JOIN (SELECT p.executor, count(*) AS n FROM placement p "                                          \
-              "JOIN attempt a ON a.job = p.job AND a.number = p.attempt "                                              \
-              "WHERE p.end_time IS NULL AND a.state < " SQL_ATTEMPT_ENDED                                              \
-              " AND " ids("p.executor") " GROUP BY p.executor) u ON u.executor = x.id "                                \
-                                        "LEFT JOIN device d ON d.executor = x.id ORDER BY " order "x.id, d.position"
-#define IDS_AFTER(column) column " > $1"
-#define ID_IS(column)     column " = $1"
-#define IDS_AMONG(column) column " = ANY ($1)"
-#define IDS_BUT(column)   column " <> ALL ($1)"
+    "SELECT {columns} FROM (SELECT * FROM executor WHERE " ids " " rows ") x "                                         \
+    "LEFT JOIN LATERAL (SELECT count(*) AS n FROM placement p JOIN attempt a ON a.job = p.job AND a.number = "         \
+    "p.attempt WHERE p.executor = x.id AND p.end_time IS NULL AND a.state < " SQL_ATTEMPT_ENDED ") u ON true "         \
+    "LEFT JOIN device d ON d.executor = x.id ORDER BY " order "x.id, d.position"
+#define IDS_AFTER "id > $1"
+#define ID_IS     "id = $1"
+#define IDS_AMONG "id = ANY ($1)"
+#define IDS_BUT   "id <> ALL ($1)"
 static const struct sql_query EXECUTOR_LIST = {
     { "executor_list", EXECUTORS_OF(IDS_AFTER, "ORDER BY id LIMIT $2", "") }, &EXECUTOR_DEVICE
 };

@@ -3,7 +3,8 @@
 #include "service/store/pool.h"
 
 /* Pages by the index job_live. LIMIT 1 makes the planner look up the last attempt of each job by its key, instead of
- * reading all attempts. A spec is as large as all other columns together, and only a job with an open attempt
+ * reading all attempts. Open attempts are merged from an index, which must begin at the page, or each page reads those
+ * of all earlier ones. A spec is as large as all other columns together, and only a job with an open attempt
  * needs it. */
 struct live_row {
     struct store_live_job live;
@@ -15,7 +16,7 @@ static const struct sql_query JOB_LIVE = {
       "FROM (SELECT * FROM job WHERE state < " SQL_JOB_SUCCEEDED " AND id > $1 ORDER BY id LIMIT $2) j "
       "LEFT JOIN LATERAL (SELECT number, world_size FROM attempt WHERE job = j.id AND number = j.attempt LIMIT 1) l "
       "ON true "
-      "LEFT JOIN attempt a ON a.job = j.id AND a.number = j.attempt AND a.state < " SQL_ATTEMPT_ENDED " "
+      "LEFT JOIN attempt a ON a.job = j.id AND a.job > $1 AND a.number = j.attempt AND a.state < " SQL_ATTEMPT_ENDED " "
       "LEFT JOIN job_spec s ON s.job = a.job "
       "LEFT JOIN checkpoint c ON c.id = a.from_checkpoint "
       "LEFT JOIN LATERAL (SELECT step, attempt FROM checkpoint WHERE job = a.job "

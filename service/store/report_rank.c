@@ -7,13 +7,15 @@
  * unused for longest are evicted; so are those that were unused for RANK_UNUSED_MS, which usually have ended. Nothing
  * is lost, because their rows have everything.
  *
- * A name is interned when a rank first uses it: a row of metric_name, which is locked against deletion until the
- * transaction ends, and a row of job_metric. */
+ * A name is interned when the first rank of a job uses it: a row of metric_name, which is locked against deletion until
+ * the transaction ends, and a row of job_metric, which keeps it from then on. The table remembers the names of jobs, so
+ * that the other ranks need no statement for them. */
 #include "service/store/report_rank.h"
 
 #include "base/alloc.h"
 #include "base/utf8.h"
 
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +83,18 @@ struct rank_table {
     struct rank_memory *buckets[BUCKETS];
     struct rank_memory *oldest, *newest;
     size_t bytes, max_bytes; /* of ranks and series, without what report_repeat.c keeps */
+    void *names;             /* a tsearch(3) tree of struct job_name */
+    size_t n_names;
 };
+
+/* A name that the job has. */
+struct job_name {
+    int64_t job;
+    int id;
+    char name[LIMIT_METRIC_NAME_BYTES + 1];
+};
+/* Beyond so many names all are forgotten, and found again when they are used. */
+enum { NAMES_MAX = 1 << 16 };
 
 static void rank_free(struct rank_memory *k) {
     for (size_t i = 0; i < k->n_series; i++) {
@@ -103,7 +116,19 @@ struct rank_table *rank_table_new(size_t max_bytes) {
 
 size_t rank_table_bytes(const struct rank_table *t) { return t->bytes; }
 
+static int by_job_and_name(const void *a, const void *b) {
+    const struct job_name *x = a, *y = b;
+    return x->job != y->job ? (x->job > y->job) - (x->job < y->job) : strcmp(x->name, y->name);
+}
+
+static void names_forget(struct rank_table *t) {
+    tdestroy(t->names, free);
+    t->names = NULL;
+    t->n_names = 0;
+}
+
 void rank_table_forget(struct rank_table *t) {
+    names_forget(t);
     for (struct rank_memory *k = t->oldest, *next; k; k = next) {
         next = k->newer;
         rank_free(k);
@@ -170,6 +195,24 @@ struct series *rank_series_find(const struct rank_memory *k, const char *name, s
     return NULL;
 }
 
+static int name_known(const struct rank_table *t, int64_t job, const char *name) {
+    struct job_name key = { .job = job };
+    snprintf(key.name, sizeof key.name, "%s", name);
+    struct job_name *const *node = tfind(&key, &t->names, by_job_and_name);
+    return node ? (*node)->id : 0;
+}
+
+static void name_remember(struct rank_table *t, int64_t job, const char *name, int id) {
+    if (t->n_names >= NAMES_MAX)
+        names_forget(t);
+    struct job_name *entry = alloc_zeroed(1, sizeof *entry);
+    entry->job = job;
+    entry->id = id;
+    snprintf(entry->name, sizeof entry->name, "%s", name);
+    alloc_tree_node(entry, &t->names, by_job_and_name);
+    t->n_names++;
+}
+
 /* A name that exists may be deleted, with the last job that had it, before it is locked. Then it is added again. */
 static status_t name_intern(struct connection *c, int64_t job, const char *name, int *ret, struct err *e) {
     bool found = false;
@@ -190,8 +233,11 @@ status_t rank_series_add(struct rank_memory *k, struct connection *c, const char
     if (k->n_series == STORE_SERIES_PER_RANK)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "rank %d reports more than %d metrics", k->rank,
                        STORE_SERIES_PER_RANK);
-    int id;
-    TRY(name_intern(c, k->job, name, &id, e));
+    int id = name_known(k->table, k->job, name);
+    if (!id) {
+        TRY(name_intern(c, k->job, name, &id, e));
+        name_remember(k->table, k->job, name, id);
+    }
     struct series *s = series_grow(k);
     memcpy(s->name, name, len + 1);
     s->name_id = id;

@@ -202,6 +202,36 @@ static void a_rank_has_a_bounded_number_of_series(void **state) {
 }
 
 /* The last job that had the name is deleted while the writer uses the name for another job. */
+static int64_t statements(struct fixture *f) {
+    const struct histogram *h = &store_times(f->store)->statements;
+    int64_t n = 0;
+    for (size_t i = 0; i < sizeof h->counts / sizeof *h->counts; i++)
+        n += atomic_load(&h->counts[i]);
+    return n;
+}
+
+static int64_t statements_of_report(struct fixture *f, struct store_report *r, int64_t job, int rank,
+                                    const struct store_record *record) {
+    const int64_t before = statements(f);
+    fixture_report(r, job, 1, rank, 1, record, 1);
+    return statements(f) - before;
+}
+
+static void the_names_of_a_job_are_looked_up_once_and_not_by_each_of_its_ranks(void **state) {
+    struct fixture *f = *state;
+    enum { N_NAMES = 2, STATEMENTS_OF_NAME = 3 };
+    const double values[] = { 1, 2 };
+    const int64_t job = fixture_running(f, 2), other = fixture_running(f, 2);
+    CLEANUP(store_report_freep) struct store_report *r = store_report_new(f->store, f->epoch);
+    const struct store_record record = record_metrics(1, N_NAMES, NAMES, values);
+    const int64_t first = statements_of_report(f, r, job, 0, &record);
+    assert_int_equal(statements_of_report(f, r, job, 1, &record), first - N_NAMES * STATEMENTS_OF_NAME);
+    assert_int_equal(statements_of_report(f, r, other, 1, &record), first);
+    assert_int_equal(statements_of_report(f, r, other, 0, &record), first - N_NAMES * STATEMENTS_OF_NAME);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM metric_chunk"), 4 * N_NAMES);
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM job_metric"), 2 * N_NAMES);
+}
+
 /* Ranks of two series each, in a table that has capacity for four of them. */
 static void a_full_table_evicts_the_ranks_that_were_unused_for_longest_and_reads_them_again(void **state) {
     struct fixture *f = *state;
@@ -525,6 +555,7 @@ int main(void) {
         TEST(numbers_beyond_a_rows_range_do_not_fail_the_write),
         TEST(a_record_that_postgresql_refuses_does_not_stop_other_records),
         TEST(a_rank_has_a_bounded_number_of_series),
+        TEST(the_names_of_a_job_are_looked_up_once_and_not_by_each_of_its_ranks),
         TEST(a_full_table_evicts_the_ranks_that_were_unused_for_longest_and_reads_them_again),
         TEST(a_name_that_is_deleted_meanwhile_is_added_again),
         TEST(random_replay_stores_every_point_once),
