@@ -83,9 +83,9 @@ extern const struct command *const commands[];
 extern const struct command command_up, command_down, command_submit, command_list, command_get, command_events,
     command_watch, command_logs, command_metrics, command_checkpoints, command_checkpoint, command_cancel,
     command_pause, command_resume, command_retry, command_delete, command_executors, command_explain, command_queues,
-    command_drain, command_undrain, command_validate, command_sample, command_profile, command_plan, command_export,
-    command_token, command_audit, command_join, command_secret, command_dashboard, command_artifacts, command_import,
-    command_completion, command_sweep, command_status, command_top, command_login, command_context;
+    command_queue, command_drain, command_undrain, command_validate, command_sample, command_profile, command_plan,
+    command_export, command_token, command_audit, command_join, command_secret, command_dashboard, command_artifacts,
+    command_import, command_completion, command_sweep, command_status, command_top, command_login, command_context;
 
 /* Reads argv (after the command's name) into args, which has cmd->args_bytes zeroed bytes, and into c's own options
  * (-o, --controller, --context). --utc sets TZ. ret_words points into argv. ret_help: --help was given, and nothing

@@ -161,8 +161,8 @@ const struct command command_queues = {
     .summary =
         "Lists the queues: waiting and running jobs, slots in use and wanted (cpu+cuda), the oldest waiting job.",
     .details =
-        "A queue is a name that groups jobs. It is listed while one of its jobs has not ended. Jobs of all queues "
-        "wait in\none order, by priority, then age; 'trainyard explain JOB' shows a job's place in it.",
+        "A queue is listed if it was created ('trainyard queue') or one of its jobs has not ended. Waiting jobs start\n"
+        "by priority, then by the shares of their queues, then by age; 'trainyard explain JOB' shows a job's place.",
     .example = "trainyard queues",
     .args_bytes = 1,
     .run = run_queues,

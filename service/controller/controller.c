@@ -113,6 +113,7 @@ static status_t build(struct controller *c, const struct controller_options *o, 
     c->checkpoint_wait_ms = o->checkpoint_wait_s * INT64_C(1000);
     c->authority = o->authority;
     controller_set_max_jobs(c, o->max_jobs);
+    c->fixed_queues = o->fixed_queues;
     c->elastic_settle_ms = o->elastic_settle_s * INT64_C(1000);
     c->job_watchers = job_watchers_new();
     c->dispatch = dispatch_new();
@@ -317,10 +318,25 @@ static status_t check_max_jobs(struct controller *c, struct err *e) {
                    jobs, max_jobs);
 }
 
+static status_t check_queue(struct controller *c, const char *name, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_queue_row row;
+    if (!c->fixed_queues)
+        return ST_OK;
+    status_t st = store_queue_get(c->store, m, name, &row, e);
+    if (st == ST_NOT_FOUND)
+        return err_set(e, ST_FAILED_PRECONDITION,
+                       "queue: '%s' was not created; 'trainyard queue list' shows the queues, and an admin creates one "
+                       "with 'trainyard queue create'",
+                       name);
+    return st;
+}
+
 status_t controller_create(struct controller *c, const struct job_creation *x, struct job_created *ret, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
     TRY(check_max_jobs(c, e));
+    TRY(check_queue(c, x->spec->queue, e));
     status_t st = controller_write_status(c, epoch, job_create(c->store, epoch, x, ret, e), e);
     if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* the row may be committed: the answer was lost */
         controller_submitted_perhaps(c);
@@ -456,6 +472,37 @@ status_t controller_undrain(struct controller *c, const char *executor, deadline
     TRY(controller_write_status(c, epoch, store_executor_undrain(c->store, epoch, executor, e), e));
     log_event(LOG_INFO, "executor_undrained", "executor", LOG_STR(executor), NULL);
     return handle_drain(c, executor, deadline, e);
+}
+
+/* The loop reads the row, as after a drain. */
+static status_t handle_queue(struct controller *c, const char *name, deadline_ms_t deadline, struct err *e) {
+    struct inbox_item item = { .kind = INBOX_QUEUE };
+    const char *reason;
+    snprintf(item.row.queue, sizeof item.row.queue, "%s", name);
+    return send_request(c, &item, "queue", "", deadline, &reason, e);
+}
+
+status_t controller_queue_create(struct controller *c, const char *name, const struct store_queue_settings *settings,
+                                 deadline_ms_t deadline, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_write_status(c, epoch, store_queue_create(c->store, epoch, name, settings, e), e));
+    return handle_queue(c, name, deadline, e);
+}
+
+status_t controller_queue_set(struct controller *c, const char *name, const struct store_queue_settings *settings,
+                              deadline_ms_t deadline, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_write_status(c, epoch, store_queue_set(c->store, epoch, name, settings, e), e));
+    return handle_queue(c, name, deadline, e);
+}
+
+status_t controller_queue_delete(struct controller *c, const char *name, deadline_ms_t deadline, struct err *e) {
+    int64_t epoch;
+    TRY(controller_leads(c, &epoch, e));
+    TRY(controller_write_status(c, epoch, store_queue_delete(c->store, epoch, name, e), e));
+    return handle_queue(c, name, deadline, e);
 }
 
 status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned, struct err *e) {

@@ -21,6 +21,7 @@
 #include "service/scheduler/explain.h"
 #include "service/store/checkpoint.h"
 #include "service/store/job.h"
+#include "service/store/queue.h"
 #include "service/store/store.h"
 
 #include <stdbool.h>
@@ -53,6 +54,7 @@ struct controller_options {
     int audit_days;                      /* entries of the audit log that are older are deleted; 0 = all are kept */
     int elastic_settle_s;                /* how long slots are free before an elastic job grows; 0 = 30 */
     int checkpoint_wait_s;               /* how long a job waits for a checkpoint that cannot be read; 0 = 600 */
+    bool fixed_queues;                   /* a job of a queue that was not created is refused */
     int64_t code_bytes;                  /* the maximum of all archives of code; 0 = CONTROLLER_CODE_BYTES */
     const char *notify_file;             /* the targets of notifications; NULL: none */
     const char *const *secret_key_files; /* [n_secret_key_files] keyring.h; 0: no secrets can be set or used */
@@ -104,8 +106,8 @@ struct scheduler_job_row scheduler_row_of(const struct store_job *job);
 MUST_CHECK status_t controller_fits(struct controller *c, const struct scheduler_job_row *row, deadline_ms_t deadline,
                                     struct err *e);
 /* The one way to a new job: stores its row and passes it to the loop. The statuses are those of store_job_create,
- * UNAVAILABLE if this controller does not lead, or no longer: then the job may be stored, and RESOURCE_EXHAUSTED if as
- * many jobs as allowed have not ended. */
+ * UNAVAILABLE if this controller does not lead, or no longer: then the job may be stored, RESOURCE_EXHAUSTED if as
+ * many jobs as allowed have not ended, and FAILED_PRECONDITION with fixed_queues if its queue was not created. */
 MUST_CHECK status_t controller_create(struct controller *c, const struct job_creation *creation,
                                       struct job_created *ret, struct err *e);
 /* Passes a job whose row was stored as QUEUED to the loop. */
@@ -141,6 +143,17 @@ MUST_CHECK status_t controller_drain(struct controller *c, const char *executor,
                                      const char *requester, bool now, deadline_ms_t deadline, struct err *e);
 MUST_CHECK status_t controller_undrain(struct controller *c, const char *executor, deadline_ms_t deadline,
                                        struct err *e);
+
+/* Creates, changes or deletes the row of a queue (store_queue_create, _set, _delete). Returns after the loop has read
+ * the row. DEADLINE_EXCEEDED: the change may be stored. */
+MUST_CHECK status_t controller_queue_create(struct controller *c, const char *name,
+                                            const struct store_queue_settings *settings, deadline_ms_t deadline,
+                                            struct err *e);
+MUST_CHECK status_t controller_queue_set(struct controller *c, const char *name,
+                                         const struct store_queue_settings *settings, deadline_ms_t deadline,
+                                         struct err *e);
+MUST_CHECK status_t controller_queue_delete(struct controller *c, const char *name, deadline_ms_t deadline,
+                                            struct err *e);
 
 /* Pins or unpins a checkpoint; deletes one (store_checkpoint_delete), and its files soon after. */
 MUST_CHECK status_t controller_checkpoint_pin(struct controller *c, int64_t job, int64_t id, bool pinned,

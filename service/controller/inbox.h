@@ -49,6 +49,7 @@ struct inbox_item {
         INBOX_EXPLAIN,   /* job, request */
         INBOX_FIT,       /* row (slot, world_size), request */
         INBOX_DRAIN,     /* executor, request: its drain mark has changed */
+        INBOX_QUEUE,     /* row.queue, request: its settings have changed, or it was deleted */
         INBOX_STORED,    /* job, attempt, rank, sequence */
         INBOX_COMMITTED, /* job, attempt, step, final */
     } kind;

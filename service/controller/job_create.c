@@ -102,6 +102,8 @@ static struct store_job_new row_of(const struct job_creation *x) {
 static struct store_job stored_row(int64_t job, const struct store_job_new *row) {
     return (struct store_job){ .id = job,
                                .state = STORE_JOB_QUEUED,
+                               .queue = row->queue,
+                               .user = row->user ? row->user : "",
                                .priority = row->priority,
                                .world_size = row->world_size,
                                .max_world_size = row->max_world_size,

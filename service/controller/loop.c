@@ -18,6 +18,7 @@
 #include "service/controller/state.h"
 #include "service/store/executor.h"
 #include "service/store/job_list.h"
+#include "service/store/queue.h"
 
 #include <stdlib.h>
 
@@ -85,6 +86,7 @@ static void tick(struct controller *c) {
     actions_run(c, &(struct scheduler_event){ .kind = EV_TICK });
     find_submitted(c);
     write_last_seen(c);
+    queues_write_averages(c);
     rank_starts_write(c);
     job_watchers_flush(c->job_watchers);
     pthread_mutex_lock(&c->lock);
@@ -152,7 +154,10 @@ static bool retry_row(struct controller *c, struct inbox_item *item) {
     return st == ST_OK;
 }
 
-static void place(struct controller *c) { actions_run(c, &(struct scheduler_event){ .kind = EV_PLACE }); }
+static void place(struct controller *c) {
+    if (scheduler_needs_placing(c->scheduler) && !leadership_over(c))
+        actions_run(c, &(struct scheduler_event){ .kind = EV_PLACE });
+}
 
 static void explain(struct controller *c, const struct inbox_item *item) {
     place(c); /* what the jobs that can start now wait for is nothing */
@@ -185,6 +190,29 @@ static void handle_drain(struct controller *c, const struct inbox_item *item) {
         reply_refused(c, item->request, st, NULL, &e);
 }
 
+/* The same for the settings of a queue. */
+static void handle_queue(struct controller *c, const struct inbox_item *item) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_queue_row row = { 0 };
+    struct err e = { "" };
+    struct scheduler_event ev = { .kind = EV_QUEUE_SET };
+    int tries = 0;
+    status_t st;
+    do
+        st = store_queue_get(c->store, m, item->row.queue, &row, &e);
+    while (st != ST_NOT_FOUND && write_retry(c, st, &e, &tries) == WRITE_AGAIN);
+    if (st == ST_NOT_FOUND) { /* deleted, perhaps after another change that this request was about */
+        ev.kind = EV_QUEUE_DELETED;
+        ev.queue.name = item->row.queue;
+    } else if (st == ST_OK) {
+        ev.queue = scheduler_queue_of(&row);
+    } else {
+        loop_request_reply(item->request, ST_UNAVAILABLE, NULL, e.msg);
+        return;
+    }
+    actions_run_request(c, &ev, item->request);
+}
+
 static void handle(struct controller *c, struct inbox_item *item) {
     if (replied_before(c, item->request) || (item->kind == INBOX_RETRY && !retry_row(c, item)))
         return;
@@ -208,6 +236,7 @@ static void handle(struct controller *c, struct inbox_item *item) {
     case INBOX_RESUME: ev.kind = EV_JOB_RESUME; break;
     case INBOX_RETRY: ev.kind = EV_JOB_RETRY; break;
     case INBOX_DRAIN: handle_drain(c, item); return;
+    case INBOX_QUEUE: handle_queue(c, item); return;
     case INBOX_STORED: ev.kind = EV_RANK_STORED; break;
     case INBOX_COMMITTED: ev.kind = EV_COMMITTED; break;
     }
@@ -228,8 +257,7 @@ static void take_turn(struct controller *c, struct inbox_item **items, size_t n)
             loop_request_reply(items[i]->request, ST_UNAVAILABLE, NULL, "this controller no longer leads");
         inbox_item_free(items[i]);
     }
-    if (n > 1 && !leadership_over(c)) /* the last item may have been no event of the scheduler */
-        place(c);
+    place(c); /* the last item may have been no event of the scheduler, or the last placing was cut off */
 }
 
 static void lead(struct controller *c) {
@@ -238,7 +266,8 @@ static void lead(struct controller *c) {
         struct inbox_item *items[EVENTS_PER_TURN];
         atomic_fetch_add(&c->beats, 1);
         size_t n = 0;
-        struct inbox_item *item = inbox_take(c->inbox, next_tick);
+        /* A placing that was cut off goes on after the items that have arrived meanwhile. */
+        struct inbox_item *item = inbox_take(c->inbox, scheduler_needs_placing(c->scheduler) ? 0 : next_tick);
         int64_t begun = clock_mono_ns();
         for (; item; item = n < EVENTS_PER_TURN ? inbox_take(c->inbox, 0) : NULL)
             items[n++] = item;

@@ -81,20 +81,23 @@ static status_t load_job(struct controller *c, const struct store_live_job *live
 }
 
 struct scheduler_job_row scheduler_row_of(const struct store_job *job) {
-    return (struct scheduler_job_row){ .job = job->id,
-                                       .state = row_state_read(job->state),
-                                       .priority = job->priority,
-                                       .world_size = job->world_size,
-                                       .max_world_size = job->max_world_size,
-                                       .stops_at_step = job->stops_at_step,
-                                       .slot = strcmp(job->accelerator, "cuda") == 0 ? SCHEDULER_SLOT_CUDA
-                                                                                     : SCHEDULER_SLOT_CPU,
-                                       .needs = job->needs,
-                                       .max_restarts = job->max_restarts,
-                                       .restarts = job->restarts,
-                                       .attempt = job->attempt,
-                                       .no_final_checkpoint = job->steps == 0,
-                                       .committed_step = -1 };
+    struct scheduler_job_row row = { .job = job->id,
+                                     .state = row_state_read(job->state),
+                                     .priority = job->priority,
+                                     .world_size = job->world_size,
+                                     .max_world_size = job->max_world_size,
+                                     .stops_at_step = job->stops_at_step,
+                                     .slot = strcmp(job->accelerator, "cuda") == 0 ? SCHEDULER_SLOT_CUDA
+                                                                                   : SCHEDULER_SLOT_CPU,
+                                     .needs = job->needs,
+                                     .max_restarts = job->max_restarts,
+                                     .restarts = job->restarts,
+                                     .attempt = job->attempt,
+                                     .no_final_checkpoint = job->steps == 0,
+                                     .committed_step = -1 };
+    snprintf(row.queue, sizeof row.queue, "%s", job->queue ? job->queue : "");
+    snprintf(row.user, sizeof row.user, "%s", job->user ? job->user : "");
+    return row;
 }
 
 struct scheduler_drain scheduler_drain_of(const struct store_executor *row) {
@@ -166,6 +169,7 @@ status_t recover(struct controller *c, struct err *e) {
         scheduler_set_checkpoint_wait(c->scheduler, c->checkpoint_wait_ms);
     if (c->elastic_settle_ms > 0)
         scheduler_set_elastic_settle(c->scheduler, c->elastic_settle_ms);
+    TRY(queues_load(c, e));
     TRY(load_executors(c, &r, e));
     TRY(load_jobs(c, &r, e));
     if (leadership_over(c))

@@ -20,6 +20,7 @@
 #include "service/store/attempt.h"
 #include "service/store/executor.h"
 #include "service/store/leader.h"
+#include "service/store/queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -49,8 +50,9 @@ struct controller {
     char *checkpoint_paths[CONTROLLER_MAX_ROOTS]; /* the strings that `place` points to */
     struct checkpoint_place place;
     struct checkpoint_objects checkpoint_objects; /* of place */
-    int64_t checkpoint_wait_ms;                   /* 0 = the scheduler's default */
-    int64_t elastic_settle_ms;                    /* the same */
+    bool fixed_queues;
+    int64_t checkpoint_wait_ms; /* 0 = the scheduler's default */
+    int64_t elastic_settle_ms;  /* the same */
     struct store *store;
     struct job_watchers *job_watchers;
     struct dispatch *dispatch;
@@ -107,7 +109,7 @@ struct controller {
     bool more;                   /* more events of this turn follow: jobs start after them (EV_PLACE) */
     int64_t own_epoch, requests; /* make up request ids */
     int64_t skipped_epoch;       /* the epoch in which job ids were last skipped */
-    int64_t next_check_ms, next_seen_ms, next_find_ms;
+    int64_t next_check_ms, next_seen_ms, next_find_ms, next_averages_ms;
     int64_t cannot_lead_since_ms, cannot_lead_line_ms; /* 0 while it can lead; when the next log line is due */
     atomic_llong events, actions_done, busy_ns;
     atomic_llong restarts[RANK_END_CAUSES];
@@ -207,6 +209,15 @@ void detach_ended_streams(struct controller *c);
 void detach_executor(struct controller *c, const char *executor, int64_t incarnation);
 /* The agent of the executor has said goodbye. drain: its jobs leave with checkpoints. */
 void detach_leaving(struct controller *c, const char *executor, int64_t incarnation, bool drain);
+
+/* ---- queues.c ---- */
+
+/* Converts a queue's row for the scheduler. The result borrows the row's strings. */
+struct scheduler_queue scheduler_queue_of(const struct store_queue_row *row);
+/* Reads the rows of all queues into the new scheduler. */
+MUST_CHECK status_t queues_load(struct controller *c, struct err *e);
+/* Writes what the queues used until now, from time to time. If a write fails, the next one corrects it. */
+void queues_write_averages(struct controller *c);
 
 /* ---- recover.c ---- */
 

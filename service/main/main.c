@@ -296,6 +296,7 @@ static int serve(const struct options *o, int argc, char **argv) {
                                           .max_jobs = o->max_jobs,
                                           .checkpoint_wait_s = o->checkpoint_wait_s,
                                           .elastic_settle_s = o->elastic_settle_s,
+                                          .fixed_queues = o->fixed_queues,
                                           .code_bytes = (int64_t)o->code_mib << 20,
                                           .notify_file = o->notify,
                                           .secret_key_files = o->secret_keys,

@@ -44,6 +44,7 @@ const char *options_help(void) {
            "  --checkpoint-wait S   how long a job waits for a checkpoint whose files cannot be read, before an "
            "older\n"
            "                        one is taken: 1 to 86400 seconds; default: 600\n"
+           "  --fixed-queues        refuse jobs of queues that were not created (trainyard queue create)\n"
            "  --code-mib N          the maximum size of all archives of program code in the database, 1 to 16777216; "
            "default:\n"
            "                        16384\n"
@@ -111,6 +112,7 @@ enum {
     OPT_AUDIT_DAYS,
     OPT_CHECKPOINT_WAIT,
     OPT_ELASTIC_SETTLE,
+    OPT_FIXED_QUEUES,
     OPT_CODE,
     OPT_SECRET_KEY,
     OPT_DATA_ROOT,
@@ -147,6 +149,7 @@ static const struct option OPTIONS[] = {
     { "audit-days", required_argument, NULL, OPT_AUDIT_DAYS },
     { "checkpoint-wait", required_argument, NULL, OPT_CHECKPOINT_WAIT },
     { "elastic-settle", required_argument, NULL, OPT_ELASTIC_SETTLE },
+    { "fixed-queues", no_argument, NULL, OPT_FIXED_QUEUES },
     { "code-mib", required_argument, NULL, OPT_CODE },
     { "secret-key-file", required_argument, NULL, OPT_SECRET_KEY },
     { "data-root", required_argument, NULL, OPT_DATA_ROOT },
@@ -292,6 +295,7 @@ static status_t take(struct options *o, int which, const char *value, struct err
     case OPT_JOIN: o->join = value; return ST_OK;
     case OPT_REQUIRE: return ST_OK; /* of earlier versions */
     case OPT_SOCKET_ROLE: return take_socket_role(o, value, e);
+    case OPT_FIXED_QUEUES: o->fixed_queues = true; return ST_OK;
     case OPT_FORMAT:
     case OPT_LEVEL: return take_log(o, which, value, e);
     case OPT_TO: return take_version(o, value, e);

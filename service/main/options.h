@@ -30,6 +30,7 @@ struct options {
     int audit_days;
     int checkpoint_wait_s; /* 0 = the default */
     int elastic_settle_s;  /* the same */
+    bool fixed_queues;     /* jobs of queues that were not created are refused */
     int code_mib;          /* 0 = the default */
     int metrics_jobs;
     int max_jobs;    /* 0 = the default */

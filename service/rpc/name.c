@@ -69,6 +69,18 @@ status_t name_executor(const char *name, const char **ret_id, struct err *e) {
     return ST_OK;
 }
 
+status_t name_queue(const char *name, const char *field, struct err *e) {
+    enum { MAX_CHARS = 63 };
+    static const char rest[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._-";
+    const size_t n = strlen(name);
+    if (n == 0 || n > MAX_CHARS || !isalnum((unsigned char)*name) || strspn(name, rest) != n)
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "%s: '%.80s' is not a name: 1 to %d letters, digits, '.', '_' and '-', the first a letter or a "
+                       "digit",
+                       field, name, MAX_CHARS);
+    return ST_OK;
+}
+
 status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e) {
     const char *at = name;
     int64_t job, step;

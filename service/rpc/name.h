@@ -19,6 +19,9 @@ MUST_CHECK status_t name_job_or_checkpoint(const char *name, int64_t *ret_job, i
 /* `executors/<id>`, or the id alone. ret_id points into name. */
 MUST_CHECK status_t name_executor(const char *name, const char **ret_id, struct err *e);
 
+/* A name of 1 to 63 letters, digits, '.', '_' and '-', the first a letter or digit. field: of the request. */
+MUST_CHECK status_t name_queue(const char *name, const char *field, struct err *e);
+
 /* Like name_job_or_checkpoint, and also a job's state at a step, `jobs/42@300`. *ret_step is -1 without a step. */
 MUST_CHECK status_t name_fork(const char *name, int64_t *ret_job, int64_t *ret_id, int64_t *ret_step, struct err *e);
 

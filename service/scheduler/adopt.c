@@ -113,15 +113,13 @@ void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int6
     ex->quarantined = ev->attach.quarantined;
     ex->single_rank = ev->attach.single_rank;
     ex->features = ev->attach.features;
+    executor_recount(s, ex);
     s->needs_placing = true;
 
-    int left = ex->parts;
-    for (struct job *job = s->active, *next; job && left > 0; job = next) {
-        next = job->next;
-        struct part *part = job->attempt ? attempt_part(job->attempt, ex) : NULL;
-        left -= part != NULL;
-        if (part && !reported(ev, job))
-            missing(s, job, part, now_ms, out);
+    for (struct part *part = ex->first_part, *next; part; part = next) {
+        next = part->next;
+        if (!reported(ev, part->job))
+            missing(s, part->job, part, now_ms, out);
     }
     for (int i = 0; i < ev->attach.n_parts; i++) {
         const struct scheduler_part_report *report = &ev->attach.parts[i];
@@ -132,4 +130,5 @@ void executor_attach(struct scheduler *s, const struct scheduler_event *ev, int6
         else
             refuse(ex, report, out);
     }
+    executor_recount(s, ex); /* a refused attempt fences it */
 }

@@ -42,37 +42,67 @@ void attempt_free(struct attempt *a) {
     free(a);
 }
 
-void attempt_begin(struct job *job, struct attempt *a) {
+static void part_link(struct part *part, struct job *job, struct executor *host) {
+    *part = (struct part){ .executor = host, .job = job, .next = host->first_part };
+    if (host->first_part)
+        host->first_part->prev = part;
+    host->first_part = part;
+    host->parts++;
+}
+
+static void part_unlink(struct part *part) {
+    if (part->next)
+        part->next->prev = part->prev;
+    if (part->prev)
+        part->prev->next = part->next;
+    else
+        part->executor->first_part = part->next;
+    part->executor->parts--;
+}
+
+void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a) {
     for (int r = 0; r < a->n_ranks; r++) {
         struct executor *host = a->ranks[r].executor;
         host->used[job->slot]++;
-        if (!attempt_part(a, host)) {
-            a->parts[a->n_parts++].executor = host;
-            host->parts++;
-        }
+        if ((r == 0 || host != a->ranks[r - 1].executor) && !attempt_part(a, host))
+            part_link(&a->parts[a->n_parts++], job, host);
     }
+    for (int p = 0; p < a->n_parts; p++)
+        executor_recount(s, a->parts[p].executor);
+    queue_use(s, job, a->n_ranks);
     job->attempt = a;
 }
 
-void attempt_undo(struct job *job) {
+void attempt_undo(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
     for (int r = 0; r < a->n_ranks; r++)
         a->ranks[r].executor->used[job->slot]--;
-    for (int p = 0; p < a->n_parts; p++)
-        a->parts[p].executor->parts--;
+    for (int p = 0; p < a->n_parts; p++) {
+        part_unlink(&a->parts[p]);
+        executor_recount(s, a->parts[p].executor);
+    }
+    queue_use(s, job, -a->n_ranks);
     attempt_free(a);
     job->attempt = NULL;
 }
 
 void attempt_release(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
+    int freed = 0;
     a->grows = false;
     for (int r = 0; r < a->n_ranks; r++)
-        if (attempt_part(a, a->ranks[r].executor)->kept)
+        if (attempt_part(a, a->ranks[r].executor)->kept) {
             a->ranks[r].executor->used[job->slot]--;
+            freed++;
+        }
+    if (freed > 0)
+        queue_use(s, job, -freed);
     for (int p = 0; p < a->n_parts; p++) {
-        s->needs_placing |= a->parts[p].kept;
+        if (!a->parts[p].kept)
+            continue;
+        s->needs_placing = true;
         a->parts[p].kept = false;
+        executor_recount(s, a->parts[p].executor);
     }
 }
 
@@ -80,11 +110,12 @@ void attempt_drop(struct scheduler *s, struct job *job) {
     struct attempt *a = job->attempt;
     attempt_release(s, job);
     for (int p = 0; p < a->n_parts; p++) {
-        a->parts[p].executor->parts--;
+        part_unlink(&a->parts[p]);
         executor_forget_if_gone(s, a->parts[p].executor);
     }
     attempt_free(a);
     job->attempt = NULL;
+    job_time(s, job);
 }
 
 struct part *attempt_part(const struct attempt *a, const struct executor *ex) {
@@ -196,18 +227,24 @@ void attempt_rank_ended(struct scheduler *s, struct job *job, const struct rank_
 void attempt_part_over(struct scheduler *s, struct job *job, struct part *part, bool lost) {
     struct attempt *a = job->attempt;
     const bool keeps = a->grows && !lost;
+    int freed = 0;
     part->lost |= lost;
     for (int r = 0; r < a->n_ranks; r++) {
         struct rank *rank = &a->ranks[r];
         if (rank->executor != part->executor)
             continue;
-        if (!part->over && !keeps)
+        if (!part->over && !keeps) {
             part->executor->used[job->slot]--;
+            freed++;
+        }
         if (lost)
             rank->stored = true;
     }
+    if (freed > 0)
+        queue_use(s, job, -freed);
     part->kept |= !part->over && keeps;
     part->over = true;
+    executor_recount(s, part->executor);
     s->needs_placing = true;
 }
 

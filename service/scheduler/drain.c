@@ -4,18 +4,18 @@
 
 #include <stdio.h>
 
-void executor_mark(struct executor *ex, const struct scheduler_drain *drain) {
+void executor_mark(struct scheduler *s, struct executor *ex, const struct scheduler_drain *drain) {
     ex->drained = drain->drained;
     ex->drained_now = drain->drained && drain->now;
     snprintf(ex->drain_reason, sizeof ex->drain_reason, "%s", drain->drained && drain->reason ? drain->reason : "");
+    executor_recount(s, ex);
 }
 
 /* A gang leaves as a whole, because its ranks on other hosts cannot continue alone. */
 void executor_preempt_jobs(struct scheduler *s, const struct executor *ex, const char *why,
                            struct scheduler_actions *out) {
-    for (struct job *job = s->active; job; job = job->next)
-        if (job->attempt && attempt_part(job->attempt, ex))
-            job_preempt(s, job, why, out);
+    for (const struct part *part = ex->first_part; part; part = part->next)
+        job_preempt(s, part->job, why, out);
 }
 
 static void leave(struct scheduler *s, const struct executor *ex, struct scheduler_actions *out) {
@@ -32,7 +32,7 @@ void executor_drain(struct scheduler *s, const struct scheduler_event *ev, int64
         ex->lost = true;
     }
     if (ex) {
-        executor_mark(ex, &ev->drain);
+        executor_mark(s, ex, &ev->drain);
         if (ex->drained_now)
             leave(s, ex, out);
         executor_forget_if_gone(s, ex);

@@ -77,7 +77,8 @@ static int min_of(int a, int b) { return a < b ? a : b; }
 
 /* The ranks that the job would have after a growth now. */
 static int ranks_after(const struct scheduler *s, const struct job *job, int spare, int64_t now_ms) {
-    return min_of(job->max_world_size, job->attempt->n_ranks + min_of(spare, free_for(s, job, now_ms)));
+    const int more = min_of(queue_spare(job), min_of(spare, free_for(s, job, now_ms)));
+    return min_of(job->max_world_size, job->attempt->n_ranks + more);
 }
 
 static void grow(struct scheduler *s, struct job *job, int ranks, struct scheduler_actions *out) {
@@ -98,7 +99,7 @@ void elastic_grow(struct scheduler *s, int64_t now_ms, struct scheduler_actions 
         spare->check_ms = now_ms + CHECK_MS;
         for (struct job *job = s->active; job; job = job->next)
             if ((int)job->slot == k && elastic_may_grow(job) && saves(job, now_ms) &&
-                now_ms - job->attempt->running_ms >= run_time_ms(s, job) && (!first || queue_before(job, first)) &&
+                now_ms - job->attempt->running_ms >= run_time_ms(s, job) && (!first || queue_before(s, job, first)) &&
                 ranks_after(s, job, slots, now_ms) > job->attempt->n_ranks)
                 first = job;
         if (!first)
@@ -109,17 +110,10 @@ void elastic_grow(struct scheduler *s, int64_t now_ms, struct scheduler_actions 
     }
 }
 
-/* Whether a waiting job needs slots of this kind. */
-static bool others_wait(const struct scheduler *s, const struct job *job) {
-    const struct capacity all = queue_capacity(s, job->slot);
-    for (size_t i = 0; i < s->n_queue; i++)
-        if (s->queue[i]->slot == job->slot && queue_blocks(s, s->queue[i], all))
-            return true;
-    return false;
-}
-
 void elastic_restart(struct scheduler *s, struct job *job, int before, int64_t now_ms, struct scheduler_actions *out) {
-    const int max = others_wait(s, job) ? before : job->max_world_size;
+    const int allowed = queue_spare(job); /* the last attempt has given back its slots */
+    const int limit = min_of(job->max_world_size, allowed > before ? allowed : before);
+    const int max = queue_others_wait(s, job->slot) ? before : limit;
     const bool started = queue_start_now(s, job, max, now_ms, out);
     job->vain_growths = started && job->ranks > before ? 0 : job->vain_growths + 1;
     if (!started)
@@ -144,7 +138,9 @@ static void describe_growth(const struct scheduler *s, const struct job *job, in
     const int64_t run = job->attempt->running_ms + run_time_ms(s, job) - now_ms,
                   settle = spare->quiet_ms + s->elastic_settle_ms - now_ms;
     const int64_t left_ms = run > settle ? run : settle;
-    if (s->blocker[job->slot])
+    if (queue_spare(job) == 0)
+        snprintf(ret, n, "it grows when the limits of queue '%s' leave it more slots", job->queue->name);
+    else if (s->blocker[job->slot])
         snprintf(ret, n, "it grows when slots are free that job %lld, which waits, does not need",
                  (long long)s->blocker[job->slot]->id);
     else if (spare->now == 0 || free_for(s, job, now_ms) == 0)

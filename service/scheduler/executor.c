@@ -81,6 +81,7 @@ void executor_handle_detached(struct scheduler *s, const struct scheduler_event 
     if (!ex || !ex->attached)
         return;
     ex->attached = false;
+    executor_recount(s, ex);
     s->needs_placing = true;
 }
 
@@ -90,6 +91,7 @@ void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *
     if (!ex || ex->leaving)
         return;
     ex->leaving = true;
+    executor_recount(s, ex);
     s->needs_placing = true;
     snprintf(why, sizeof why, "the agent of executor %s drains", ex->id);
     if (ev->drain.now)
@@ -104,12 +106,23 @@ int executor_free_for(const struct executor *ex, const struct job *job) {
     return executor_availability_for(ex, job) == SCHEDULER_HOST_TAKES ? ex->slots[job->slot] - ex->used[job->slot] : 0;
 }
 
+/* The index of the executor in s->all, which is sorted by `order`. */
+static int place_of(const struct scheduler *s, const struct executor *ex) {
+    int low = 0, high = s->n_all;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (s->all[middle]->order < ex->order)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 void executor_forget_if_gone(struct scheduler *s, struct executor *ex) {
     if (!ex->lost || ex->parts > 0 || ex->drained) /* a drain mark is kept for the next attach */
         return;
-    int at = 0;
-    while (s->all[at] != ex)
-        at++;
+    const int at = place_of(s, ex);
     s->n_all--;
     memmove(s->all + at, s->all + at + 1, (size_t)(s->n_all - at) * sizeof(struct executor *));
     tdelete(ex, &s->executors, by_name);
@@ -117,10 +130,11 @@ void executor_forget_if_gone(struct scheduler *s, struct executor *ex) {
     free(ex);
 }
 
-void executor_unfence(struct executor *ex, int64_t job, int attempt) {
+void executor_unfence(struct scheduler *s, struct executor *ex, int64_t job, int attempt) {
     for (int i = 0; i < ex->n_fenced; i++)
         if (ex->fenced[i].job == job && ex->fenced[i].attempt == attempt) {
             ex->fenced[i] = ex->fenced[--ex->n_fenced];
+            executor_recount(s, ex);
             return;
         }
 }
@@ -136,16 +150,15 @@ static void executor_lose(struct scheduler *s, struct executor *ex, int64_t now_
     ex->leaving = false;
     ex->lost = true;
     ex->n_fenced = 0; /* it reports its attempts again if it attaches again */
+    executor_recount(s, ex);
     s->needs_placing = true;
     char why[160];
     snprintf(why, sizeof why, "executor %s was lost: %.60s", ex->id, a->text);
     /* Holds the executor until the loop is over: closing the last attempt that names it would free it. */
     ex->parts++;
-    for (struct job *job = s->active, *next; job; job = next) {
-        next = job->next;
-        struct part *part = job->attempt ? attempt_part(job->attempt, ex) : NULL;
-        if (!part)
-            continue;
+    for (struct part *part = ex->first_part, *next; part; part = next) {
+        struct job *job = part->job; /* closing its attempt frees the part */
+        next = part->next;
         attempt_part_lost(s, job, part, RANK_END_HOST_LOST, why, out);
         attempt_try_close(s, job, now_ms, out);
     }
@@ -164,10 +177,12 @@ void executor_expire_leases(struct scheduler *s, int64_t now_ms, struct schedule
     s->last_tick_ms = now_ms;
     for (int i = 0; late > 0 && i < s->n_all; i++)
         s->all[i]->lease_until_ms += late;
-    for (int i = 0; i < s->n_all;) {
+    for (int i = 0, lost = 0; i < s->n_all && lost < SCHEDULER_LOST_PER_TICK;) {
         struct executor *ex = s->all[i];
-        if (is_over(ex, now_ms))
+        if (is_over(ex, now_ms)) {
             executor_lose(s, ex, now_ms, out);
+            lost++;
+        }
         if (i < s->n_all && s->all[i] == ex)
             i++;
     }

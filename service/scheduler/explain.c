@@ -91,6 +91,11 @@ static void list_hosts(const struct scheduler *s, const struct job *job, struct 
         const struct executor *ex = s->all[i];
         if (ex->lost)
             continue;
+        if (x->n_hosts == SCHEDULER_LISTED &&
+            executor_availability_for(ex, job) > x->hosts[SCHEDULER_LISTED - 1].availability) {
+            x->more_hosts++;
+            continue;
+        }
         struct scheduler_host_view h = { .availability = executor_availability_for(ex, job),
                                          .slots = ex->slots[job->slot],
                                          .free = executor_free_for(ex, job),
@@ -245,31 +250,86 @@ struct ahead {
     int n;
 };
 
-static struct ahead count_ahead(const struct scheduler *s, const struct job *job, struct capacity all) {
+static struct ahead count_ahead(const struct scheduler *s, const struct job *job) {
     struct ahead ahead = { 0 };
-    for (size_t i = 0; i < s->n_queue && queue_before(s->queue[i], job); i++) {
-        const struct job *other = s->queue[i];
-        if (other->slot != job->slot || !queue_blocks(s, other, all))
-            continue;
-        ahead.first = ahead.first ? ahead.first : other;
-        ahead.n++;
+    for (int q = 0; q < s->n_queues; q++) {
+        const struct line *line = &s->queues[q]->lines[job->slot];
+        for (size_t i = 0; i < line->n && queue_is_ahead(s, s->queues[q], &line->items[i], job); i++) {
+            const struct waiting *other = &line->items[i];
+            const enum queue_limit limit = queue_limit(s->queues[q], other->user, job->slot, other->world_size);
+            if (other->world_size > capacity_sum(s, job->slot, other).width || limit == QUEUE_LIMIT_NEVER ||
+                limit == QUEUE_LIMIT_USER_NEVER || limit == QUEUE_LIMIT_USER)
+                continue;
+            if (limit != QUEUE_LIMIT_NONE && s->queues[q] != job->queue)
+                break; /* the line goes no further */
+            if (ahead.n++ == 0 || (i == 0 && queue_before(s, other->job, ahead.first)))
+                ahead.first = other->job;
+        }
     }
     return ahead;
+}
+
+/* Why the first job is before the other one. */
+static void order_text(const struct scheduler *s, const struct job *first, const struct job *job, char *ret, size_t n) {
+    const int slot = (int)job->slot;
+    if (first->queue == job->queue)
+        snprintf(ret, n, "%s jobs start strictly in order, without backfill", kinds[slot]);
+    else if (queue_borrows(job->queue, job->slot, job->world_size) &&
+             !queue_borrows(first->queue, job->slot, first->world_size))
+        snprintf(ret, n, "it is within the quota of its queue '%s', and queue '%s' would use more than its own",
+                 first->queue->name, job->queue->name);
+    else if (first->priority != job->priority)
+        snprintf(ret, n, "it is in queue '%s', and the higher priority is first", first->queue->name);
+    else
+        snprintf(ret, n,
+                 "its queue '%s' has the lower share: %.1f %s slots by weight, in use and in the past; queue '%s' has "
+                 "%.1f",
+                 first->queue->name, queue_share(s, first->queue, job->slot), kinds[slot], job->queue->name,
+                 queue_share(s, job->queue, job->slot));
 }
 
 static void add_order(const struct scheduler *s, const struct job *job, struct ahead ahead, struct capacity all,
                       struct scheduler_explanation *x) {
     const struct job *first = ahead.first;
     struct scheduler_reason *r = add(x, SCHEDULER_WAIT_ORDER);
-    char needs[200];
+    char needs[180], why[400];
     queue_capacity_text(first, queue_capacity_for(s, all, first), needs, sizeof needs);
-    MESSAGE(r, "waits behind job %lld (priority %d), which %s; %s jobs start strictly in order, without backfill",
-            (long long)first->id, first->priority, needs, kinds[job->slot]);
+    order_text(s, first, job, why, sizeof why);
+    MESSAGE(r, "waits behind job %lld (priority %d), which %s; %s", (long long)first->id, first->priority, needs, why);
     if (ahead.n == 1)
         REMEDY(r, "its turn comes when job %lld has started or is cancelled", (long long)first->id);
     else
         REMEDY(r, "its turn comes when the %d jobs before it, job %lld first, have started or are cancelled", ahead.n,
                (long long)first->id);
+}
+
+/* The settings of its queue keep the job back. */
+static void add_limit(const struct scheduler *s, const struct job *job, enum queue_limit limit,
+                      struct scheduler_explanation *x) {
+    const bool user = limit == QUEUE_LIMIT_USER || limit == QUEUE_LIMIT_USER_NEVER;
+    const char *kind = kinds[job->slot], *queue = job->queue->name;
+    struct scheduler_reason *r = add(x, user ? SCHEDULER_WAIT_USER : SCHEDULER_WAIT_QUOTA);
+    queue_limit_text(s, job, limit, r->message, sizeof r->message);
+    switch (limit) {
+    case QUEUE_LIMIT_NONE: break;
+    case QUEUE_LIMIT_NEVER:
+        REMEDY(r, "trainyard queue set %s --quota-%s N, or submit it again with fewer ranks", queue, kind);
+        break;
+    case QUEUE_LIMIT_USER_NEVER:
+        REMEDY(r, "trainyard queue set %s --user-%s N, or submit it again with fewer ranks", queue, kind);
+        break;
+    case QUEUE_LIMIT_USER:
+        REMEDY(r, "its turn comes when jobs of user '%s' have ended, or: trainyard queue set %s --user-%s N",
+               job->user->name, queue, kind);
+        break;
+    case QUEUE_LIMIT_QUOTA:
+        REMEDY(r, "its turn comes when jobs of queue '%s' have ended, or: trainyard queue set %s --quota-%s N", queue,
+               queue, kind);
+        break;
+    case QUEUE_LIMIT_COHORT:
+        REMEDY(r, "its turn comes when jobs of cohort '%s' have ended", job->queue->cohort->name);
+        break;
+    }
 }
 
 static void add_busy(const struct job *job, struct capacity capacity, struct scheduler_explanation *x) {
@@ -309,15 +369,16 @@ static void add_fenced(const struct scheduler *s, const struct job *job, struct 
  * the jobs that are before this one, then slots that are in use. */
 static void explain_waiting(const struct scheduler *s, const struct job *job, int64_t now_ms,
                             struct scheduler_explanation *x) {
-    const struct capacity all = queue_capacity(s, job->slot), capacity = queue_capacity_for(s, all, job);
-    const struct ahead ahead = count_ahead(s, job, all);
+    const struct capacity all = s->capacity[job->slot], capacity = queue_capacity_for(s, all, job);
+    const struct ahead ahead = count_ahead(s, job);
+    const enum queue_limit limit = queue_limit(job->queue, job->user, job->slot, job->world_size);
     const bool fits = job->world_size <= capacity.slots, free = job->world_size <= capacity.free;
     x->position = ahead.n + 1;
     x->slots = capacity.slots;
     x->free = capacity.free;
     x->waiting = !job->in_queue;
-    for (size_t i = 0; i < s->n_queue; i++)
-        x->waiting += s->queue[i]->slot == job->slot;
+    for (int q = 0; q < s->n_queues; q++)
+        x->waiting += (int)s->queues[q]->lines[job->slot].n;
     list_holders(s, job, x);
     list_hosts(s, job, x);
     if (!fits)
@@ -330,6 +391,8 @@ static void explain_waiting(const struct scheduler *s, const struct job *job, in
         add_lacking_feature(job, capacity, x);
         add_out_of_use(job, all, x);
     }
+    if (limit != QUEUE_LIMIT_NONE)
+        add_limit(s, job, limit, x);
     if (ahead.n)
         add_order(s, job, ahead, all, x);
     if (fits && !free)

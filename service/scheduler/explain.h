@@ -34,11 +34,13 @@ enum scheduler_wait {
     SCHEDULER_WAIT_AVOIDED = 17,     /* slots are on executors that have failed it */
     SCHEDULER_WAIT_CHECKPOINT = 18,  /* no executor can read the checkpoint that it resumes from */
     SCHEDULER_WAIT_LACKING = 19,     /* slots are on executors whose agent lacks a feature that it needs */
+    SCHEDULER_WAIT_QUOTA = 20,       /* its queue may use no more slots, or its cohort has no more left */
+    SCHEDULER_WAIT_USER = 21,        /* its user may use no more slots in the queue */
 };
 
 struct scheduler_reason {
     enum scheduler_wait kind;
-    char message[400]; /* why the job waits: one sentence without a full stop */
+    char message[640]; /* why the job waits: one sentence without a full stop */
     char remedy[400];  /* what a person can do */
 };
 

@@ -1,8 +1,8 @@
 /* Jobs: adding, moving and forgetting them, and the requests of users except pause and resume (pause.c).
  *
  * A job is in the tree `jobs` from its submit to its end. It is also in the queue while it waits for slots, and in the
- * list of active jobs in every state but QUEUED and PAUSED. The scheduler walks the active jobs at each tick, so that a
- * long queue costs nothing there.
+ * list of active jobs in every state but QUEUED and PAUSED. A tick walks a part of the active jobs, the timed ones, so
+ * that neither a long queue nor running jobs cost anything there.
  *
  * job_move is the only function that changes a state, except the start of an attempt in queue.c. It asserts that
  * job_state.c allows the edge, and adds the action that stores the move. A job in a final state is forgotten. */
@@ -24,7 +24,7 @@ struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
     struct job *job = alloc_zeroed(1, sizeof *job);
     *job = (struct job){ .id = row->job,
                          .state = row->state,
-                         .priority = row->priority,
+                         .given_priority = row->priority,
                          .world_size = row->world_size,
                          .max_world_size = row->max_world_size > row->world_size ? row->max_world_size
                                                                                  : row->world_size,
@@ -37,7 +37,9 @@ struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row) {
                          .restarts = row->restarts,
                          .number = row->attempt };
     alloc_tree_node(job, &s->jobs, array_by_int64);
-    s->queue = alloc_grow(s->queue, (size_t)s->n_jobs++, sizeof *s->queue);
+    s->n_jobs++;
+    queue_join(s, job, row->queue, row->user);
+    job->priority = queue_priority(job->queue, job->given_priority);
     return job;
 }
 
@@ -58,8 +60,10 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
         if (s->active)
             s->active->prev = job;
         s->active = job;
+        job_time(s, job);
         return;
     }
+    job_untime(s, job);
     if (job->next)
         job->next->prev = job->prev;
     if (job->prev)
@@ -69,12 +73,36 @@ void job_activate(struct scheduler *s, struct job *job, bool active) {
     job->next = job->prev = NULL;
 }
 
+void job_time(struct scheduler *s, struct job *job) {
+    if (job->timed || !job->active)
+        return;
+    job->timed = true;
+    job->prev_timed = NULL;
+    job->next_timed = s->timed;
+    if (s->timed)
+        s->timed->prev_timed = job;
+    s->timed = job;
+}
+
+void job_untime(struct scheduler *s, struct job *job) {
+    if (!job->timed)
+        return;
+    job->timed = false;
+    if (job->next_timed)
+        job->next_timed->prev_timed = job->prev_timed;
+    if (job->prev_timed)
+        job->prev_timed->next_timed = job->next_timed;
+    else
+        s->timed = job->next_timed;
+}
+
 static void forget(struct scheduler *s, struct job *job, struct scheduler_actions *out) {
     action_add(out, ACT_FORGET, job);
     queue_remove(s, job);
     job_activate(s, job, false);
     tdelete(job, &s->jobs, array_by_int64);
     s->n_jobs--;
+    queue_leave(s, job);
     job_free(job);
 }
 

@@ -1,18 +1,25 @@
-/* The queue of waiting jobs, sorted by priority and then id, and the placing of jobs on hosts.
+/* The waiting jobs of all queues, and the placing of jobs on hosts. The jobs of a queue for one kind of slots are a
+ * line, sorted by priority and then id.
  *
- * queue_place walks the queue in order. A job starts if its whole gang fits (placement.c). Otherwise it keeps its
- * place, and it blocks the jobs of the same kind of slots behind it: there is no backfill, so that narrow jobs do not
- * starve a wide gang. Two exceptions:
+ * queue_place walks the lines of each kind of slots together: it takes the first job of all lines, again and again.
+ * Jobs that would need slots beyond their queue's quota come last; else the higher priority is first, then the queue
+ * with the lower share, then the lower id. A job starts if the limits of its queue allow it (quota.c) and its whole
+ * gang fits (placement.c). Otherwise it keeps its place:
  *
- *   - A job that is wider than all executors blocks no other job, because it may wait for ever.
- *   - Jobs behind a blocking job may use hosts that the blocking job avoids (struct detour).
+ *   - A job that does not fit blocks the jobs behind it: there is no backfill, so that narrow jobs do not starve a
+ *     wide gang. Jobs behind it may use hosts that it avoids (struct detour).
+ *   - A job that is wider than all executors, or than the queue can ever have slots, blocks no job: it may wait for
+ *     ever. Neither does one whose user has too many slots.
+ *   - A job that its queue's quota or its cohort keeps back blocks the jobs behind it in its queue. If the job is
+ *     within the quota, the queues of the cohort borrow nothing meanwhile.
  *
- * The walk ends when both kinds of slots are blocked. Its results (capacity, blocker, detour) stay valid until
- * needs_placing. queue_insert uses them to decide whether a new job could start at all, so that a flood of submitted
- * jobs does not cause a walk for each.
+ * A walk ends when its kind of slots is blocked. Its results (blocker, detour) stay valid until needs_placing.
+ * queue_insert uses them to decide whether a new job could start at all, so that a flood of submitted jobs does not
+ * cause a walk for each. A walk that has started many jobs is cut off, and the next event or tick continues: the
+ * order stays the same, and no event takes long.
  *
- * An elastic job takes part in the walk with the slots that it needs. It gets more of them after the walk, if no job of
- * its kind of slots waits: slots that a job needs come before those that another one can use in addition.
+ * An elastic job takes part in the walk with the slots that it needs. It gets more of them after the walk, if no job
+ * of its kind of slots waits for hosts: slots that a job needs come before those that another one can use in addition.
  *
  * A RESTARTING job that does not start becomes QUEUED. */
 #include "base/alloc.h"
@@ -24,16 +31,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool queue_before(const struct job *a, const struct job *b) {
-    return a->priority != b->priority ? a->priority > b->priority : a->id < b->id;
+bool queue_before(const struct scheduler *s, const struct job *a, const struct job *b) {
+    const bool queues = a->queue != b->queue && a->slot == b->slot;
+    if (queues && !a->attempt && !b->attempt) {
+        const bool x = queue_borrows(a->queue, a->slot, a->world_size),
+                   y = queue_borrows(b->queue, b->slot, b->world_size);
+        if (x != y)
+            return y;
+    }
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    if (queues) {
+        const double x = queue_share(s, a->queue, a->slot), y = queue_share(s, b->queue, b->slot);
+        if (x != y)
+            return x < y;
+    }
+    return a->id < b->id;
 }
 
 /* Returns the index of the job, or the index at which it must be inserted. */
-static size_t place_of(const struct scheduler *s, const struct job *job) {
-    size_t low = 0, high = s->n_queue;
+static size_t place_of(const struct line *line, const struct job *job) {
+    size_t low = 0, high = line->n;
     while (low < high) {
-        size_t middle = low + (high - low) / 2;
-        if (queue_before(s->queue[middle], job))
+        const size_t middle = low + (high - low) / 2;
+        const struct waiting *w = &line->items[middle];
+        if (w->priority != job->priority ? w->priority > job->priority : w->id < job->id)
             low = middle + 1;
         else
             high = middle;
@@ -58,71 +80,75 @@ bool queue_blocks(const struct scheduler *s, const struct job *job, struct capac
     return job->world_size <= capacity.slots + capacity.detached;
 }
 
+bool queue_is_ahead(const struct scheduler *s, struct queue *q, const struct waiting *w, const struct job *job) {
+    if (q == job->queue)
+        return w->priority != job->priority ? w->priority > job->priority : w->id < job->id;
+    const bool x = queue_borrows(q, job->slot, w->world_size),
+               y = queue_borrows(job->queue, job->slot, job->world_size);
+    if (x != y)
+        return y;
+    if (w->priority != job->priority)
+        return w->priority > job->priority;
+    const double a = queue_share(s, q, job->slot), b = queue_share(s, job->queue, job->slot);
+    return a != b ? a < b : w->id < job->id;
+}
+
+bool queue_others_wait(const struct scheduler *s, enum scheduler_slot slot) {
+    for (int q = 0; q < s->n_queues; q++) {
+        const struct line *line = &s->queues[q]->lines[slot];
+        for (size_t i = 0; i < line->n; i++)
+            if (line->items[i].world_size <= capacity_sum(s, slot, &line->items[i]).width)
+                return true;
+    }
+    return false;
+}
+
 /* Whether placing again could start the new job. A long queue is not walked for each job that joins its end. */
 static bool may_start(const struct scheduler *s, const struct job *job, size_t at) {
     const struct job *blocker = s->blocker[job->slot];
     if (at == 0)
         return true;
-    const bool blocked = blocker && queue_before(blocker, job) && s->detour[job->slot].n == 0;
+    const bool blocked = blocker && queue_before(s, blocker, job) && s->detour[job->slot].n == 0;
     return !blocked && queue_blocks(s, job, s->capacity[job->slot]);
 }
 
 void queue_insert(struct scheduler *s, struct job *job) {
     assert(!job->in_queue);
-    size_t at = place_of(s, job);
-    memmove(s->queue + at + 1, s->queue + at, (s->n_queue - at) * sizeof *s->queue);
-    s->queue[at] = job;
+    struct line *line = &job->queue->lines[job->slot];
+    job->priority = queue_priority(job->queue, job->given_priority);
+    if (line->n == line->cap) {
+        line->cap = line->cap ? 2 * line->cap : 64;
+        line->items = alloc_resize(line->items, line->cap, sizeof *line->items);
+    }
+    const size_t at = place_of(line, job);
+    memmove(line->items + at + 1, line->items + at, (line->n - at) * sizeof *line->items);
+    const int class = capacity_class(s, job->needs);
+    line->items[at] = (struct waiting){ .id = job->id,
+                                        .job = job,
+                                        .user = job->user,
+                                        .priority = job->priority,
+                                        .world_size = job->world_size,
+                                        .class = class,
+                                        .exact = class < 0 || job->avoided };
+    line->n++;
     s->n_queue++;
     job->in_queue = true;
     job->waiting_reported = false;
+    s->restarts_wait |= job->state == JOB_STATE_RESTARTING;
     s->needs_placing = s->needs_placing || may_start(s, job, at);
 }
 
 void queue_remove(struct scheduler *s, struct job *job) {
     if (!job->in_queue)
         return;
-    size_t at = place_of(s, job);
-    assert(at < s->n_queue && s->queue[at] == job);
+    struct line *line = &job->queue->lines[job->slot];
+    const size_t at = place_of(line, job);
+    assert(at < line->n && line->items[at].job == job);
+    line->n--;
+    memmove(line->items + at, line->items + at + 1, (line->n - at) * sizeof *line->items);
     s->n_queue--;
-    memmove(s->queue + at, s->queue + at + 1, (s->n_queue - at) * sizeof *s->queue);
     job->in_queue = false;
     s->needs_placing = true;
-}
-
-struct capacity queue_capacity(const struct scheduler *s, enum scheduler_slot slot) {
-    struct capacity capacity = { .features = UINT32_MAX };
-    for (int i = 0; i < s->n_all; i++) {
-        const struct executor *ex = s->all[i];
-        const int free_slots = executor_free(ex, slot, 1);
-        const bool alone = executor_availability(ex, slot, 2) == SCHEDULER_HOST_SINGLE_RANK;
-        capacity.features &= ex->features;
-        if (executor_detachment(ex) == SCHEDULER_DETACHED_STREAM_ENDED && !ex->drained) {
-            capacity.detached += ex->slots[slot];
-            capacity.single_rank_detached += slot == SCHEDULER_SLOT_CUDA && ex->single_rank ? ex->slots[slot] : 0;
-        }
-        if (!ex->attached || ex->leaving)
-            continue;
-        capacity.attached++;
-        if (ex->drained) { /* no capacity: a job that needs it waits for a person, and must not block others */
-            executor_count_drained(ex, slot, &capacity);
-            continue;
-        }
-        capacity.slots += ex->slots[slot];
-        capacity.quarantined += slot == SCHEDULER_SLOT_CUDA ? ex->quarantined : 0;
-        capacity.free += free_slots;
-        capacity.single_rank_slots += alone ? ex->slots[slot] : 0;
-        capacity.single_rank_free += alone ? free_slots : 0;
-    }
-    return capacity;
-}
-
-/* Gives the job slots on the chosen hosts. */
-static void take_slots(struct scheduler *s, struct job *job, const int *host, int ranks, int64_t now_ms) {
-    struct attempt *attempt = attempt_new(job->number + 1, ranks);
-    for (int r = 0; r < ranks; r++)
-        attempt->ranks[r].executor = s->all[host[r]];
-    attempt->start_deadline_ms = now_ms + attempt_start_limit_ms(job);
-    attempt_begin(job, attempt);
 }
 
 /* Starts the attempt that has its slots. */
@@ -143,6 +169,7 @@ static void start(struct scheduler *s, struct job *job, struct scheduler_actions
     assert(job_state_edge(job->state, JOB_STATE_STARTING, JOB_CAUSE_PLACED));
     job->state = JOB_STATE_STARTING;
     job_activate(s, job, true);
+    job_time(s, job);
     elastic_note(job, out);
     for (int p = 0; p < job->attempt->n_parts; p++)
         action_send(out, ACT_SEND_START, job, job->attempt->parts[p].executor);
@@ -155,39 +182,37 @@ static bool is_open(const struct detour *detour, const struct executor *ex) {
     return false;
 }
 
-/* The hosts with free slots that the job may use, and the number of these slots. A gang uses no host that takes no
- * gangs. */
-static int list_hosts(const struct scheduler *s, const struct job *job, bool gang, bool faulty,
-                      const struct detour *detour, int64_t now_ms, struct placement_host *hosts, int *ret_free) {
-    int n = 0;
-    *ret_free = 0;
-    for (int i = 0; i < s->n_all; i++) {
-        const struct executor *ex = s->all[i];
-        const int free_slots = executor_free_for(ex, job);
-        if (free_slots <= 0 || (!faulty && executor_faulty(ex, now_ms)) || (detour && !is_open(detour, ex)) ||
-            (gang && job->slot == SCHEDULER_SLOT_CUDA && ex->single_rank))
-            continue;
-        hosts[n++] = (struct placement_host){ .host = i, .free = free_slots, .order = ex->order };
-        *ret_free += free_slots;
-    }
-    return n;
+/* Which hosts with free slots the job may use: `usable`. A gang uses no host that takes no gangs. */
+struct wish {
+    const struct job *job;
+    bool gang, faulty;           /* faulty: also hosts that have failed jobs */
+    const struct detour *detour; /* NULL, or the only hosts */
+    int64_t now_ms;
+};
+
+static bool usable(const void *ctx, const struct executor *ex) {
+    const struct wish *w = ctx;
+    return (w->faulty || !executor_faulty(ex, w->now_ms)) && (!w->detour || is_open(w->detour, ex)) &&
+           !(w->gang && w->job->slot == SCHEDULER_SLOT_CUDA && ex->single_rank) && executor_free_for(ex, w->job) > 0;
 }
 
 /* Gives the job up to max slots, at least those that it needs. detour: NULL, or the only hosts that the job may use.
  * Hosts that have failed jobs are used only if the other hosts do not have enough slots. */
 static bool reserve(struct scheduler *s, struct job *job, int max, const struct detour *detour, int64_t now_ms) {
-    CLEANUP(freep) struct placement_host *hosts = alloc_zeroed((size_t)s->n_all, sizeof *hosts);
-    CLEANUP(freep) int *chosen = alloc_zeroed((size_t)max, sizeof *chosen);
-    for (int faulty = 0; faulty < 2; faulty++) {
-        int free_slots;
-        const int n = list_hosts(s, job, max > 1, faulty, detour, now_ms, hosts, &free_slots);
-        const int ranks = free_slots < max ? free_slots : max;
-        if (ranks < job->world_size || !placement_choose(hosts, n, ranks, chosen))
-            continue;
-        take_slots(s, job, chosen, ranks, now_ms);
-        return true;
-    }
-    return max > 1 && job->world_size == 1 && reserve(s, job, 1, detour, now_ms);
+    CLEANUP(freep) struct executor **chosen = alloc_zeroed((size_t)max, sizeof(struct executor *));
+    struct wish wish = { job, max > 1, false, detour, now_ms };
+    int ranks = placement_choose(&s->hosts[job->slot], job->world_size, max, usable, &wish, chosen);
+    wish.faulty = true;
+    if (ranks == 0)
+        ranks = placement_choose(&s->hosts[job->slot], job->world_size, max, usable, &wish, chosen);
+    if (ranks == 0)
+        return max > 1 && job->world_size == 1 && reserve(s, job, 1, detour, now_ms);
+    struct attempt *attempt = attempt_new(job->number + 1, ranks);
+    for (int r = 0; r < ranks; r++)
+        attempt->ranks[r].executor = chosen[r];
+    attempt->start_deadline_ms = now_ms + attempt_start_limit_ms(job);
+    attempt_begin(s, job, attempt);
+    return true;
 }
 
 bool queue_start_now(struct scheduler *s, struct job *job, int max, int64_t now_ms, struct scheduler_actions *out) {
@@ -199,7 +224,7 @@ bool queue_start_now(struct scheduler *s, struct job *job, int max, int64_t now_
 }
 
 void queue_capacity_text(const struct job *job, struct capacity capacity, char *ret, size_t n) {
-    const char *slot = job->slot == SCHEDULER_SLOT_CUDA ? "cuda" : "cpu", *plural = job->world_size == 1 ? "" : "s";
+    const char *slot = slot_name(job->slot), *plural = job->world_size == 1 ? "" : "s";
     const char *bound = job_is_elastic(job) ? "at least " : "";
     const int single_rank = job->world_size > 1 ? capacity.single_rank_slots : 0;
     char quarantined[40] = "", apart[96], drained[800] = "", detached[64] = "";
@@ -251,17 +276,11 @@ static void report_waiting(struct job *job, struct capacity capacity, struct sch
 }
 
 void queue_report_again(struct scheduler *s) {
-    if (s->n_queue > 0)
-        s->queue[0]->waiting_reported = false;
+    for (int q = 0; q < s->n_queues; q++)
+        for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
+            if (s->queues[q]->lines[k].n > 0)
+                s->queues[q]->lines[k].items[0].job->waiting_reported = false;
     s->needs_placing = true;
-}
-
-static void refresh_capacity(struct scheduler *s) {
-    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
-        s->capacity[k] = queue_capacity(s, (enum scheduler_slot)k);
-        s->blocker[k] = NULL;
-        s->detour[k].n = 0;
-    }
 }
 
 /* The job blocks the jobs behind it. These may only use hosts that this job avoids, except hosts that have failed
@@ -289,70 +308,231 @@ static void settle_restart(struct scheduler *s, struct job *job, struct schedule
 }
 
 static void settle_restarts(struct scheduler *s, struct scheduler_actions *out) {
-    for (struct job *job = s->active, *next; job; job = next) {
-        next = job->next;
+    if (!s->restarts_wait)
+        return;
+    s->restarts_wait = false;
+    for (struct job *job = s->timed, *next; job; job = next) {
+        next = job->next_timed;
         settle_restart(s, job, out);
     }
 }
 
+/* One run of queue_place. */
+struct pass {
+    int64_t now_ms;
+    struct job *elastic, **last; /* elastic jobs that have their slots, and start after the walk */
+    int starts, ranks;
+    const struct job *first; /* the first waiting job for which there are too few slots */
+    struct capacity first_capacity;
+    struct scheduler_actions *out;
+};
+
 /* The elastic jobs that the walk has started with the slots that they need get those that no waiting job can use. */
-static void start_elastic(struct scheduler *s, struct job *first, int64_t now_ms, struct scheduler_actions *out) {
-    for (struct job *job = first; job; job = job->next_started) {
-        if (!s->blocker[job->slot]) {
-            attempt_undo(job);
-            const bool fits = reserve(s, job, job->max_world_size, NULL, now_ms);
+static void start_elastic(struct scheduler *s, const struct pass *p) {
+    for (struct job *job = p->elastic; job; job = job->next_started) {
+        const int more = queue_spare(job);
+        if (!s->blocker[job->slot] && more > 0) {
+            const int wanted = job->max_world_size - job->world_size;
+            attempt_undo(s, job);
+            const bool fits = reserve(s, job, job->world_size + (more < wanted ? more : wanted), NULL, p->now_ms);
             assert(fits);
             (void)fits;
         }
-        start(s, job, out);
-        s->capacity[job->slot] = queue_capacity(s, job->slot);
+        start(s, job, p->out);
     }
 }
 
-/* Gives the job the slots that it needs. An elastic job is added to a list, and starts after the walk. */
-static void take_or_start(struct scheduler *s, struct job *job, struct job ***last, struct scheduler_actions *out) {
+/* Starts the job, which has the slots that it needs. An elastic job is added to a list, and starts after the walk. */
+static void take_or_start(struct scheduler *s, struct job *job, struct pass *p) {
     job->in_queue = false;
+    s->n_queue--;
+    p->starts++;
+    p->ranks += job->world_size;
     job->next_started = NULL;
     if (job_is_elastic(job)) {
-        **last = job;
-        *last = &job->next_started;
+        *p->last = job;
+        p->last = &job->next_started;
     } else {
-        start(s, job, out);
+        start(s, job, p->out);
     }
-    s->capacity[job->slot] = queue_capacity(s, job->slot);
 }
 
-/* Walks the queue as the top of this file describes. Jobs that do not start move together at the front. */
-void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
-    s->needs_placing = false;
-    refresh_capacity(s);
-    struct job *elastic = NULL, **last = &elastic;
-    size_t kept = 0, i = 0;
-    for (; i < s->n_queue; i++) {
-        struct job *job = s->queue[i];
-        if (is_blocked(s, SCHEDULER_SLOT_CPU) && is_blocked(s, SCHEDULER_SLOT_CUDA))
-            break;
-        const struct capacity capacity = queue_capacity_for(s, s->capacity[job->slot], job);
-        const bool first = !s->blocker[job->slot];
-        if (!is_blocked(s, job->slot) && capacity.free >= job->world_size &&
-            reserve(s, job, job->world_size, first ? NULL : &s->detour[job->slot], now_ms)) {
-            take_or_start(s, job, &last, out);
+static bool may_begin(const struct scheduler *s, enum scheduler_slot slot, const struct waiting *w,
+                      struct capacity_sum sum) {
+    if (sum.free < w->world_size)
+        return false;
+    int open = 0; /* on the detour */
+    for (int i = 0; s->blocker[slot] && i < s->detour[slot].n; i++)
+        open += executor_free(s->detour[slot].open[i], slot, w->world_size);
+    return !s->blocker[slot] || open >= w->world_size;
+}
+
+static bool is_cut_off(const struct pass *p) {
+    return p->starts >= SCHEDULER_STARTS_PER_PLACING || p->ranks >= SCHEDULER_RANKS_PER_PLACING;
+}
+
+static void note_first(const struct scheduler *s, const struct job *job, struct pass *p) {
+    if (p->first && queue_before(s, p->first, job))
+        return;
+    p->first = job;
+    if (!job->waiting_reported)
+        p->first_capacity = queue_capacity_for(s, s->capacity[job->slot], job);
+}
+
+/* The settings of the queue keep the first job of a line back: it gets an event. */
+static void report_limit(struct scheduler *s, struct job *job, enum queue_limit limit, struct pass *p) {
+    if (job->waiting_reported)
+        return;
+    char text[sizeof((struct scheduler_action *)0)->text];
+    settle_restart(s, job, p->out);
+    job->waiting_reported = true;
+    queue_limit_text(s, job, limit, text, sizeof text);
+    action_text(action_add(p->out, ACT_WAITING, job), "%s", text);
+}
+
+/* ---- the order of the lines ---- */
+
+static struct head head_of(const struct scheduler *s, struct queue *q, enum scheduler_slot slot, const struct pass *p) {
+    const struct waiting *w = &q->lines[slot].items[q->lines[slot].at];
+    return (struct head){ .queue = q,
+                          .id = w->id,
+                          .share = queue_share(s, q, slot),
+                          .priority = w->priority,
+                          .borrows = queue_borrows(q, slot, w->world_size),
+                          .starts = p->starts };
+}
+
+static bool head_before(const struct head *a, const struct head *b) {
+    if (a->borrows != b->borrows)
+        return b->borrows;
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->share != b->share ? a->share < b->share : a->id < b->id;
+}
+
+/* The heads are a heap. */
+static void sift(struct head *heads, int n, int at) {
+    for (int child = 2 * at + 1; child < n; child = 2 * at + 1) {
+        if (child + 1 < n && head_before(&heads[child + 1], &heads[child]))
+            child++;
+        if (!head_before(&heads[child], &heads[at]))
+            return;
+        const struct head moved = heads[at];
+        heads[at] = heads[child];
+        heads[child] = moved;
+        at = child;
+    }
+}
+
+static int take_heads(struct scheduler *s, enum scheduler_slot slot, const struct pass *p) {
+    int n = 0;
+    if (s->cap_heads < s->n_queues) {
+        s->cap_heads = s->n_queues;
+        s->heads = alloc_resize(s->heads, (size_t)s->cap_heads, sizeof *s->heads);
+    }
+    for (int i = 0; i < s->n_queues; i++) {
+        struct queue *q = s->queues[i];
+        q->lines[slot].at = q->lines[slot].kept = 0;
+        if (q->cohort)
+            q->cohort->reclaims[slot] = false;
+        if (q->lines[slot].n > 0)
+            s->heads[n++] = head_of(s, q, slot, p);
+    }
+    for (int i = n / 2 - 1; i >= 0; i--)
+        sift(s->heads, n, i);
+    return n;
+}
+
+/* ---- the walk ---- */
+
+/* What follows from a look at the first job of a line. */
+enum step {
+    STEP_NEXT,       /* it has started, or blocks no job */
+    STEP_LINE_WAITS, /* the line goes no further */
+    STEP_CUT_OFF,
+};
+
+static enum step try_first(struct scheduler *s, struct queue *q, enum scheduler_slot slot, struct pass *p) {
+    struct line *line = &q->lines[slot];
+    const struct waiting w = line->items[line->at];
+    const struct capacity_sum sum = capacity_sum(s, slot, &w);
+    const bool first = !s->blocker[slot];
+    s->effort.jobs++;
+    const enum queue_limit limit = queue_limit(q, w.user, slot, w.world_size);
+    if (limit == QUEUE_LIMIT_NONE && is_cut_off(p) && sum.free >= w.world_size) {
+        s->needs_placing = true;
+        if (first)
+            s->blocker[slot] = w.job;
+        return STEP_CUT_OFF;
+    }
+    line->at++;
+    if (limit == QUEUE_LIMIT_NONE && may_begin(s, slot, &w, sum) &&
+        reserve(s, w.job, w.world_size, first ? NULL : &s->detour[slot], p->now_ms)) {
+        take_or_start(s, w.job, p);
+        return STEP_NEXT;
+    }
+    if (limit == QUEUE_LIMIT_NONE && line->kept == 0)
+        note_first(s, w.job, p);
+    else if (line->kept == 0)
+        report_limit(s, w.job, limit, p);
+    line->items[line->kept++] = w;
+    if (limit == QUEUE_LIMIT_COHORT && !queue_borrows(q, slot, w.world_size))
+        q->cohort->reclaims[slot] = true;
+    if (limit == QUEUE_LIMIT_QUOTA || limit == QUEUE_LIMIT_COHORT)
+        return STEP_LINE_WAITS;
+    if (limit == QUEUE_LIMIT_NONE && (s->capacity[slot].free == 0 || w.world_size <= sum.width))
+        block(s, w.job, first);
+    return STEP_NEXT;
+}
+
+/* Closes the gap that started jobs have left in a line. */
+static void close_gap(struct line *line) {
+    if (line->at > line->kept)
+        memmove(line->items + line->kept, line->items + line->at, (line->n - line->at) * sizeof *line->items);
+    line->n -= line->at - line->kept;
+}
+
+static void place_kind(struct scheduler *s, enum scheduler_slot slot, struct pass *p) {
+    int n = take_heads(s, slot, p);
+    while (n > 0 && !is_blocked(s, slot)) {
+        struct head *top = &s->heads[0];
+        struct queue *q = top->queue;
+        if (top->starts != p->starts) { /* a start may have changed its share */
+            *top = head_of(s, q, slot, p);
+            sift(s->heads, n, 0);
             continue;
         }
-        if (kept == 0) { /* only the first waiting job gets an event; one for each job would be a flood */
-            settle_restart(s, job, out);
-            report_waiting(job, capacity, out);
-        }
-        if (!is_blocked(s, job->slot) &&
-            (s->capacity[job->slot].free == 0 || queue_blocks(s, job, s->capacity[job->slot])))
-            block(s, job, first);
-        s->queue[kept++] = job;
+        const enum step step = try_first(s, q, slot, p);
+        if (step == STEP_CUT_OFF)
+            break;
+        if (step == STEP_NEXT && q->lines[slot].at < q->lines[slot].n)
+            *top = head_of(s, q, slot, p);
+        else
+            *top = s->heads[--n];
+        sift(s->heads, n, 0);
     }
-    if (i > kept) {
-        memmove(s->queue + kept, s->queue + i, (s->n_queue - i) * sizeof *s->queue);
-        s->n_queue -= i - kept;
+    for (int i = 0; i < s->n_queues; i++)
+        close_gap(&s->queues[i]->lines[slot]);
+}
+
+/* Walks the lines as the top of this file describes. */
+void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
+    struct pass p = { .now_ms = now_ms, .out = out };
+    p.last = &p.elastic;
+    s->needs_placing = false;
+    s->effort.placings++;
+    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
+        s->blocker[k] = NULL;
+        s->detour[k].n = 0;
     }
-    start_elastic(s, elastic, now_ms, out);
+    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
+        place_kind(s, (enum scheduler_slot)k, &p);
+    if (p.first) { /* only the first waiting job gets an event; one for each job would be a flood */
+        struct job *first = job_find(s, p.first->id);
+        settle_restart(s, first, out);
+        report_waiting(first, p.first_capacity, out);
+    }
+    start_elastic(s, &p);
     settle_restarts(s, out);
     elastic_refresh(s, now_ms);
 }

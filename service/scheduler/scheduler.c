@@ -20,10 +20,14 @@
 
 struct scheduler *scheduler_new(int64_t now_ms) {
     struct scheduler *s = alloc_zeroed(1, sizeof *s);
-    s->last_tick_ms = now_ms;
+    s->last_tick_ms = s->now_ms = now_ms;
+    s->half_time_ms = SCHEDULER_HALF_TIME_MS;
     s->avoid_until_ms = INT64_MAX;
     s->checkpoint_wait_ms = SCHEDULER_CHECKPOINT_WAIT_MS;
     s->elastic_settle_ms = SCHEDULER_ELASTIC_SETTLE_MS;
+    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
+        s->capacity[k].features = UINT32_MAX;
+    (void)capacity_class(s, 0); /* class 0: jobs that need nothing */
     return s;
 }
 
@@ -31,7 +35,10 @@ void scheduler_set_checkpoint_wait(struct scheduler *s, int64_t wait_ms) { s->ch
 
 void scheduler_set_elastic_settle(struct scheduler *s, int64_t settle_ms) { s->elastic_settle_ms = settle_ms; }
 
+void scheduler_set_half_time(struct scheduler *s, int64_t half_time_ms) { s->half_time_ms = half_time_ms; }
+
 static void free_job(void *job) { job_free(job); }
+static void keep(void *queue) { (void)queue; }
 
 struct scheduler *scheduler_free(struct scheduler *s) {
     if (!s)
@@ -41,7 +48,14 @@ struct scheduler *scheduler_free(struct scheduler *s) {
         free(s->all[i]->fenced);
     tdestroy(s->executors, free);
     free(s->all);
-    free(s->queue);
+    for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++)
+        placement_index_done(&s->hosts[k]);
+    for (int i = 0; i < s->n_queues; i++)
+        queue_free(s->queues[i]);
+    free(s->queues);
+    free(s->heads);
+    tdestroy(s->queues_by_name, keep);
+    tdestroy(s->cohorts, free);
     free(s);
     return NULL;
 }
@@ -74,7 +88,7 @@ static void load_attempt(struct scheduler *s, struct job *job, const struct sche
     a->running_ms = now_ms;
     a->all_joined = a->all_started = row->state == JOB_STATE_RUNNING;
     a->start_deadline_ms = now_ms + attempt_start_limit_ms(job);
-    attempt_begin(job, a);
+    attempt_begin(s, job, a);
 }
 
 /* Loads the hosts that have failed the job, and since when its checkpoint could not be read. */
@@ -85,7 +99,15 @@ static void load_faults(struct scheduler *s, struct job *job, const struct sched
         job_avoid_loaded(s, job, row, now_ms);
 }
 
+void scheduler_load_queue(struct scheduler *s, const struct scheduler_queue *row,
+                          const double average[SCHEDULER_SLOT_KINDS], int64_t age_ms, int64_t now_ms) {
+    s->now_ms = now_ms;
+    queue_set(s, row);
+    queue_load_average(s, queue_find(s, row->name), average, age_ms);
+}
+
 void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms) {
+    s->now_ms = now_ms;
     struct job *job = job_add(s, row);
     load_faults(s, job, row, now_ms);
     if (row->state == JOB_STATE_QUEUED) {
@@ -106,7 +128,8 @@ void scheduler_load_executor(struct scheduler *s, const char *id, bool attached,
     struct executor *ex = executor_add(s, id, now_ms);
     ex->lost = !attached;
     if (drain)
-        executor_mark(ex, drain);
+        executor_mark(s, ex, drain);
+    executor_recount(s, ex);
     s->drain_due |= ex->drained_now;
 }
 
@@ -175,7 +198,7 @@ static void on_part_ended(struct scheduler *s, const struct scheduler_event *ev,
         attempt_try_close(s, job, now_ms, out);
         return;
     }
-    executor_unfence(ex, ev->job, ev->attempt);
+    executor_unfence(s, ex, ev->job, ev->attempt);
     s->needs_placing = true;
     action_send(out, ACT_SEND_ACKNOWLEDGE, &(struct job){ .id = ev->job, .number = ev->attempt }, ex);
 }
@@ -231,13 +254,23 @@ static void settle_closed(struct scheduler *s, struct job *job, struct scheduler
 static void on_tick(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out) {
     executor_expire_leases(s, now_ms, out);
     executor_drain_loaded(s, out);
+    if (now_ms >= s->next_order_ms && s->n_queue > 0 && s->n_queues > 1) {
+        s->next_order_ms = now_ms + SCHEDULER_ORDER_MS;
+        s->needs_placing = true;
+    }
     jobs_forgive_after_time(s, now_ms);
-    for (struct job *job = s->active, *next; job; job = next) {
-        next = job->next;
+    int restarts = 0;
+    for (struct job *job = s->timed, *next; job; job = next) {
+        next = job->next_timed;
+        if (job->attempt && job->state != JOB_STATE_STARTING) {
+            job_untime(s, job);
+            continue;
+        }
         if (!job->attempt) {
             if (job->state != JOB_STATE_RESTARTING) {
                 settle_closed(s, job, out);
-            } else if (!job->in_queue && now_ms >= job->not_before_ms) {
+            } else if (!job->in_queue && now_ms >= job->not_before_ms && restarts < SCHEDULER_RESTARTS_PER_TICK) {
+                restarts++;
                 queue_insert(s, job);
                 s->needs_placing = true; /* the job starts now, or becomes QUEUED */
             }
@@ -268,6 +301,7 @@ static void on_seen(struct scheduler *s, const struct scheduler_event *ev) {
 void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms,
                     struct scheduler_actions *ret) {
     struct executor *ex;
+    s->now_ms = now_ms;
     switch (ev->kind) {
     case EV_EXECUTOR_SEEN: on_seen(s, ev); return;
     case EV_TICK: on_tick(s, now_ms, ret); break;
@@ -282,8 +316,17 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
         if (ex && ev->attach.incarnation >= ex->incarnation) { /* else a late message of an older incarnation */
             ex->slots[SCHEDULER_SLOT_CUDA] = ev->attach.slots[SCHEDULER_SLOT_CUDA];
             ex->quarantined = ev->attach.quarantined;
+            executor_recount(s, ex);
             queue_report_again(s);
         }
+        break;
+    case EV_QUEUE_SET:
+        queue_set(s, &ev->queue);
+        action_reply(ret, ev->token);
+        break;
+    case EV_QUEUE_DELETED:
+        queue_unset(s, ev->queue.name);
+        action_reply(ret, ev->token);
         break;
     case EV_EXECUTOR_LEAVES: executor_handle_leaving(s, ev, ret); break;
     case EV_EXECUTOR_DETACHED: executor_handle_detached(s, ev); break;
@@ -297,4 +340,10 @@ void scheduler_step(struct scheduler *s, const struct scheduler_event *ev, int64
     }
     if (s->needs_placing && !ev->more)
         queue_place(s, now_ms, ret);
+}
+
+bool scheduler_needs_placing(const struct scheduler *s) { return s->needs_placing; }
+
+struct scheduler_effort scheduler_effort(const struct scheduler *s) {
+    return s->effort;
 }

@@ -40,6 +40,12 @@
  * hangs long before. */
 #define SCHEDULER_CHECKPOINT_GRACE_MS 600000
 #define SCHEDULER_EXECUTOR_ID_BYTES   64
+#define SCHEDULER_QUEUE_BYTES         68
+#define SCHEDULER_USER_BYTES          132
+/* Slots that a queue used this long ago count half as much for its share as those that it uses now. */
+#define SCHEDULER_HALF_TIME_MS 86400000
+/* While several queues wait, their order is looked at again at least this often, because shares change with time. */
+#define SCHEDULER_ORDER_MS 10000
 /* For this long a job gets no ranks on a host on which the job failed. For the same time a host on which any job failed
  * gets ranks only if no other host has free slots. */
 #define SCHEDULER_AVOID_MS 600000
@@ -62,6 +68,14 @@
 #define SCHEDULER_GROWTH_MAX_MS 3600000
 /* Without `stop: step` a job grows within this time after a checkpoint, so that little work is repeated. */
 #define SCHEDULER_GROWTH_AFTER_CHECKPOINT_MS 5000
+
+/* One placing starts at most this many jobs, and begins no further one after this many ranks. The next event or tick
+ * continues, so that no event takes long when many slots become free at once. */
+#define SCHEDULER_STARTS_PER_PLACING 64
+#define SCHEDULER_RANKS_PER_PLACING  512
+/* One tick loses at most this many executors, and lets at most this many jobs restart, for the same reason. */
+#define SCHEDULER_LOST_PER_TICK     64
+#define SCHEDULER_RESTARTS_PER_TICK 256
 
 /* The kinds of slots. */
 enum scheduler_slot { SCHEDULER_SLOT_CPU, SCHEDULER_SLOT_CUDA, SCHEDULER_SLOT_KINDS };
@@ -97,10 +111,22 @@ struct scheduler_avoided {
     const char *why; /* what it lacked */
 };
 
+/* A queue's row. -1: no limit. */
+struct scheduler_queue {
+    const char *name, *cohort;            /* cohort: "" or NULL = none */
+    int weight;                           /* at least 1 */
+    int max_priority;                     /* its jobs have at most this priority; INT_MAX = any */
+    int quota[SCHEDULER_SLOT_KINDS];      /* slots that its jobs may use */
+    int borrow[SCHEDULER_SLOT_KINDS];     /* and slots of others of the cohort */
+    int lend[SCHEDULER_SLOT_KINDS];       /* slots of its quota that others may use */
+    int user_slots[SCHEDULER_SLOT_KINDS]; /* slots that the jobs of one user may use */
+};
+
 /* A job's row. */
 struct scheduler_job_row {
     int64_t job;
     enum job_state state;
+    char queue[SCHEDULER_QUEUE_BYTES], user[SCHEDULER_USER_BYTES];
     int priority;       /* higher first */
     int world_size;     /* ranks that the job needs */
     int max_world_size; /* the most ranks that an attempt takes; at most world_size: the same number */
@@ -162,6 +188,8 @@ enum scheduler_event_kind {
                            * ranks until its lease expires. One that leaves and has no ranks is lost at once */
     EV_EXECUTOR_DEVICES,  /* executor, attach.incarnation: attach.slots[SCHEDULER_SLOT_CUDA] and attach.quarantined have
                            * changed */
+    EV_QUEUE_SET,         /* queue, token: its row was stored or changed */
+    EV_QUEUE_DELETED,     /* queue.name, token: it has no row any more */
     EV_EXECUTOR_DRAIN,    /* executor, drain, token: the row's drain mark was set, changed or removed */
     EV_RANK_STARTED,      /* job, attempt, rank */
     EV_RANK_OFFERED,
@@ -199,6 +227,7 @@ struct scheduler_event {
         const struct scheduler_part_report *parts;
     } attach;
     struct scheduler_drain drain;
+    struct scheduler_queue queue;
     int n_ends;
     const struct rank_end *ends;
 };
@@ -272,6 +301,14 @@ void scheduler_set_elastic_settle(struct scheduler *s, int64_t settle_ms);
  * decided about their ranks until they attach or the lease expires. */
 void scheduler_load(struct scheduler *s, const struct scheduler_job_row *row, int64_t now_ms);
 
+/* At the start, before the jobs, for each row. average: its slots in the past, as scheduler_each_queue reported them
+ * age_ms ago. */
+void scheduler_load_queue(struct scheduler *s, const struct scheduler_queue *row,
+                          const double average[SCHEDULER_SLOT_KINDS], int64_t age_ms, int64_t now_ms);
+
+/* Sets the time that replaces SCHEDULER_HALF_TIME_MS. */
+void scheduler_set_half_time(struct scheduler *s, int64_t half_time_ms);
+
 /* At the start, before the jobs: for an executor that was attached to the last leader (it is lost unless it attaches
  * within a lease), and for one that is drained (NULL: it is not). */
 void scheduler_load_executor(struct scheduler *s, const char *id, bool attached, const struct scheduler_drain *drain,
@@ -280,6 +317,9 @@ void scheduler_load_executor(struct scheduler *s, const char *id, bool attached,
 /* Appends the actions that follow to ret. */
 void scheduler_step(struct scheduler *s, const struct scheduler_event *event, int64_t now_ms,
                     struct scheduler_actions *ret);
+
+/* Whether EV_PLACE would do something. */
+bool scheduler_needs_placing(const struct scheduler *s);
 
 /* Call this when the store made the job FAILED instead of creating the attempt. The function forgets the job and frees
  * its slots. The caller drops the orders for the job's hosts that follow the ACT_ATTEMPT_CREATE in the same list. */
@@ -298,8 +338,14 @@ struct scheduler_counts {
 };
 struct scheduler_counts scheduler_counts(const struct scheduler *s);
 
+/* What placings have done since the start: they must not walk the whole queue or all hosts. */
+struct scheduler_effort {
+    int64_t placings, jobs; /* waiting jobs looked at */
+};
+struct scheduler_effort scheduler_effort(const struct scheduler *s);
+
 /* Slots of this kind that a single-rank job, or a gang, could ever use on executors that are attached or whose stream
- * has ended, including drained ones, because a person may undrain them. The result of the last placing: cheap. */
+ * has ended, including drained ones, because a person may undrain them. Cheap. */
 int scheduler_offered(const struct scheduler *s, enum scheduler_slot kind, bool gang);
 /* Whether this many ranks could ever start there, exactly. The answer is yes while a new leader still waits for
  * executors to attach. If not, `why` names what they need and what exists. */
@@ -311,6 +357,17 @@ void scheduler_fit(const struct scheduler *s, enum scheduler_slot kind, int worl
 
 /* The priority of the job that blocks the queue for slots of this kind; INT_MIN if none does. */
 int scheduler_waiting_priority(const struct scheduler *s, enum scheduler_slot kind);
+
+/* Visits every queue. */
+struct scheduler_queue_view {
+    const char *name;
+    bool has_row;
+    int jobs;
+    int used[SCHEDULER_SLOT_KINDS];
+    double average[SCHEDULER_SLOT_KINDS]; /* of `used` in the past, as the share counts it */
+};
+void scheduler_each_queue(struct scheduler *s, int64_t now_ms,
+                          void (*fn)(void *ctx, const struct scheduler_queue_view *), void *ctx);
 
 /* For tests: visits every live job; every executor. */
 struct scheduler_job_view {

@@ -2,7 +2,25 @@
 #ifndef SERVICE_SCHEDULER_STATE_H
 #define SERVICE_SCHEDULER_STATE_H
 
+#include "service/scheduler/placement.h"
 #include "service/scheduler/scheduler.h"
+
+/* Slots of one kind. Drained, detached and avoided slots are not in `free` and `slots`. */
+struct capacity {
+    int attached;                            /* executors */
+    int free, slots;                         /* slots that take ranks now; all slots of attached executors */
+    int single_rank_free, single_rank_slots; /* the part of these on hosts that take no gangs */
+    int quarantined;                         /* devices of attached executors that are no slots */
+    int drained, single_rank_drained;        /* slots of attached executors that are drained */
+    int drained_hosts;
+    const struct executor *drained_at;  /* the first drained executor */
+    int detached, single_rank_detached; /* slots of executors whose stream has ended and that may come back */
+    int avoided;                        /* slots on hosts that the job avoids */
+    const struct avoided *avoided_at;   /* the first of these hosts */
+    uint32_t features;                  /* those that every executor with slots has */
+    int lacking;                        /* slots on hosts that lack a feature that the job needs */
+    const struct executor *lacking_at;  /* the first of these hosts */
+};
 
 struct executor {
     char id[SCHEDULER_EXECUTOR_ID_BYTES]; /* first: the tree's key */
@@ -20,12 +38,16 @@ struct executor {
     char drain_reason[160]; /* for messages, shortened; the row has the full text */
     int fault_jobs;         /* jobs that it has failed in a row; 0 after one ran there */
     int64_t fault_job, faulty_until_ms;
-    int parts; /* of live attempts that name it: a lost executor is forgotten at 0 */
+    struct part *first_part; /* the parts of live attempts that name it */
+    int parts;               /* their number: a lost executor is forgotten at 0 */
     struct fenced_attempt {
         int64_t job;
         int attempt;
     } * fenced; /* old attempts that may still run there */
     int n_fenced;
+    /* What scheduler.capacity contains of it, as of the last executor_recount. */
+    struct capacity counted[SCHEDULER_SLOT_KINDS];
+    uint32_t counted_features, counted_lacks;
 };
 
 struct rank {
@@ -42,9 +64,11 @@ struct rank {
 /* The ranks of an attempt on one executor. */
 struct part {
     struct executor *executor;
-    bool over; /* no process is left there; its slots are free unless they are kept */
-    bool kept; /* over, and its slots are kept for the next attempt: the job grows */
-    bool lost; /* over because the executor is lost: no acknowledgement */
+    struct job *job;
+    struct part *next, *prev; /* on the executor */
+    bool over;                /* no process is left there; its slots are free unless they are kept */
+    bool kept;                /* over, and its slots are kept for the next attempt: the job grows */
+    bool lost;                /* over because the executor is lost: no acknowledgement */
 };
 
 /* Which stop order was sent. The value may only grow. */
@@ -87,7 +111,10 @@ struct avoidance {
 struct job {
     int64_t id; /* first: the tree's key */
     enum job_state state;
-    int priority, world_size, max_restarts, restarts;
+    struct queue *queue;
+    struct user *user;
+    int priority; /* as its queue allows; given_priority: of its spec */
+    int given_priority, world_size, max_restarts, restarts;
     enum scheduler_slot slot;
     uint32_t needs;           /* features */
     bool no_final_checkpoint; /* as in scheduler_job_row */
@@ -102,6 +129,10 @@ struct job {
     int64_t unreadable_since_ms;
     struct job *next, *prev; /* the list of active jobs: all but those that are QUEUED or PAUSED */
     bool active;
+    /* The list of jobs for which a tick may have to do something: STARTING ones, and active ones without an attempt.
+     * A job is added at once, and removed by the next tick that finds nothing to do. */
+    struct job *next_timed, *prev_timed;
+    bool timed;
     /* Below: what few jobs need, behind what each tick reads. */
     int max_world_size; /* above world_size: the job is elastic */
     bool stops_at_step;
@@ -112,21 +143,83 @@ struct job {
     struct job *next_started; /* the list of elastic jobs that a placing has started */
 };
 
-/* Slots of one kind. Drained, detached and avoided slots are not in `free` and `slots`. */
-struct capacity {
-    int attached;                            /* executors */
-    int free, slots;                         /* slots that take ranks now; all slots of attached executors */
-    int single_rank_free, single_rank_slots; /* the part of these on hosts that take no gangs */
-    int quarantined;                         /* devices of attached executors that are no slots */
-    int drained, single_rank_drained;        /* slots of attached executors that are drained */
-    int drained_hosts;
-    const struct executor *drained_at;  /* the first drained executor */
-    int detached, single_rank_detached; /* slots of executors whose stream has ended and that may come back */
-    int avoided;                        /* slots on hosts that the job avoids */
-    const struct avoided *avoided_at;   /* the first of these hosts */
-    uint32_t features;                  /* those that every known executor has */
-    int lacking;                        /* slots on hosts that lack a feature that the job needs */
-    const struct executor *lacking_at;  /* the first of these hosts */
+/* What a waiting job may use: free slots; all slots, with those of hosts that may come back. */
+struct capacity_sum {
+    int free, width;
+};
+
+/* The jobs that need the same features. */
+#define SCHEDULER_CLASSES 64
+struct capacity_class {
+    uint32_t needs;
+    struct capacity lacking[SCHEDULER_SLOT_KINDS]; /* of the executors that lack a feature */
+};
+
+/* A waiting job as a walk of the queue reads it, without a look at the job. */
+struct waiting {
+    int64_t id;
+    struct job *job;
+    struct user *user;
+    int priority, world_size;
+    int class;  /* of scheduler.classes; -1: none */
+    bool exact; /* its capacity is computed from all hosts: it has no class, or avoids hosts */
+};
+
+/* The waiting jobs of a queue for one kind of slots, sorted by priority (highest first), then id. */
+struct line {
+    struct waiting *items;
+    size_t n, cap;
+    size_t at, kept; /* of a walk: the next item, and the number of items before it that stay */
+};
+
+/* Queues that lend slots to each other (quota.c). */
+struct cohort {
+    char name[SCHEDULER_QUEUE_BYTES]; /* first: the tree's key */
+    int queues;
+    int pool[SCHEDULER_SLOT_KINDS], taken[SCHEDULER_SLOT_KINDS];
+    bool reclaims[SCHEDULER_SLOT_KINDS]; /* as of the last walk: a job within its queue's quota waits for the pool */
+};
+
+/* The jobs of one user in a queue. */
+struct user {
+    char name[SCHEDULER_USER_BYTES]; /* first: the tree's key */
+    int n_jobs;
+    int used[SCHEDULER_SLOT_KINDS];
+};
+
+struct queue {
+    char name[SCHEDULER_QUEUE_BYTES]; /* first: the tree's key */
+    bool has_row;                     /* else it exists while a job names it */
+    int weight, max_priority;
+    struct cohort *cohort; /* NULL: none */
+    int quota[SCHEDULER_SLOT_KINDS], borrow[SCHEDULER_SLOT_KINDS], lend[SCHEDULER_SLOT_KINDS];
+    int user_slots[SCHEDULER_SLOT_KINDS]; /* each -1: no limit */
+    struct line lines[SCHEDULER_SLOT_KINDS];
+    int n_jobs;  /* live ones */
+    void *users; /* tsearch(3) tree */
+    int used[SCHEDULER_SLOT_KINDS];
+    double average[SCHEDULER_SLOT_KINDS]; /* of `used`, as of average_ms */
+    int64_t average_ms;
+};
+
+/* Why the settings of a job's queue keep the job from starting. */
+enum queue_limit {
+    QUEUE_LIMIT_NONE,
+    QUEUE_LIMIT_NEVER,      /* it has more ranks than the queue can ever have slots */
+    QUEUE_LIMIT_USER_NEVER, /* or one user in the queue */
+    QUEUE_LIMIT_USER,       /* its user has too many */
+    QUEUE_LIMIT_QUOTA,      /* the queue has too many, with those that it may borrow */
+    QUEUE_LIMIT_COHORT,     /* the cohort has too few left */
+};
+
+/* The first waiting job of a line, as a walk compares the lines. */
+struct head {
+    struct queue *queue;
+    int64_t id;
+    double share;
+    int priority;
+    bool borrows;
+    int starts; /* of the walk when the head was made: after another start it is out of date */
 };
 
 /* Hosts that the blocking job avoids: the jobs behind it may use these hosts meanwhile. */
@@ -146,21 +239,36 @@ struct scheduler {
     void *jobs, *executors; /* tsearch(3) trees */
     struct executor **all;  /* in order of arrival */
     int n_all, next_order;
-    struct job **queue; /* capacity for all jobs; sorted by priority (highest first), then id */
-    size_t n_queue;
-    struct job *active;
+    struct queue **queues; /* in any order */
+    int n_queues;
+    void *queues_by_name, *cohorts; /* tsearch(3) trees */
+    struct head *heads;             /* memory of queue_place, for n_queues */
+    int cap_heads;
+    size_t n_queue; /* jobs in all lines */
+    struct job *active, *timed;
     int n_jobs;
-    bool needs_placing; /* the capacity or the queue has changed: run queue_place */
+    bool needs_placing; /* the capacity or the queue has changed, or the last pass was cut off: run queue_place */
+    bool restarts_wait; /* a RESTARTING job may be in the queue */
     bool drain_due;     /* loaded: the last leader may have died before it ended attempts on drained hosts */
-    /* The result of the last queue_place; valid until needs_placing. */
+    /* Of all executors; capacity.c keeps them up to date. */
     struct capacity capacity[SCHEDULER_SLOT_KINDS];
+    struct placement_index hosts[SCHEDULER_SLOT_KINDS];
+    struct capacity_class classes[SCHEDULER_CLASSES];
+    int n_classes;
+    int lacking[32]; /* for each feature: executors with slots that lack it */
+    /* The result of the last queue_place; valid until needs_placing. */
     const struct job *blocker[SCHEDULER_SLOT_KINDS]; /* jobs behind it start only on a detour; NULL = none */
     struct detour detour[SCHEDULER_SLOT_KINDS];
     int64_t avoid_until_ms; /* the earliest time at which a job may have a host again; INT64_MAX = never */
     int64_t checkpoint_wait_ms, elastic_settle_ms;
     struct spare spare[SCHEDULER_SLOT_KINDS];
     int64_t last_tick_ms;
+    int64_t now_ms; /* of the present event */
+    int64_t half_time_ms, next_order_ms;
+    struct scheduler_effort effort;
 };
+
+static inline const char *slot_name(enum scheduler_slot slot) { return slot == SCHEDULER_SLOT_CUDA ? "cuda" : "cpu"; }
 
 /* actions.c. action_add returns a pointer that is valid until the next action is added. */
 struct scheduler_action *action_add(struct scheduler_actions *out, enum scheduler_action_kind kind,
@@ -174,13 +282,15 @@ void action_refuse(struct scheduler_actions *out, uint64_t token, const char *re
 
 /* job.c */
 struct job *job_find(const struct scheduler *s, int64_t id);
-/* Adds a job, and space for it in the queue. */
 struct job *job_add(struct scheduler *s, const struct scheduler_job_row *row);
 /* The only function that changes a job's state, except the start of an attempt (queue.c). Asserts that the table has
  * the edge, adds the action, updates the lists, and forgets a job that has ended: the pointer is invalid then. */
 void job_move(struct scheduler *s, struct job *job, enum job_state to, enum job_cause cause, const char *reason,
               struct scheduler_actions *out);
 void job_activate(struct scheduler *s, struct job *job, bool active);
+/* A tick may have to do something for the job: adds it to the list. */
+void job_time(struct scheduler *s, struct job *job);
+void job_untime(struct scheduler *s, struct job *job);
 void job_submit(struct scheduler *s, const struct scheduler_event *ev);
 void job_cancel(struct scheduler *s, const struct scheduler_event *ev, int64_t now_ms, struct scheduler_actions *out);
 void job_retry(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
@@ -200,9 +310,14 @@ void pause_describe(const struct job *job, char *ret, size_t n);
 /* queue.c */
 void queue_insert(struct scheduler *s, struct job *job);
 void queue_remove(struct scheduler *s, struct job *job);
-bool queue_before(const struct job *a, const struct job *b);
-/* The capacity of a kind. queue_capacity_for: what one job may use of it; a gang uses no host that takes no gangs. */
-struct capacity queue_capacity(const struct scheduler *s, enum scheduler_slot slot);
+/* Whether job a is before b: one that needs no slots beyond its queue's quota first, then by priority, by the shares of
+ * their queues, by id. */
+bool queue_before(const struct scheduler *s, const struct job *a, const struct job *b);
+/* The same for a waiting job of queue q, without a look at that job. */
+bool queue_is_ahead(const struct scheduler *s, struct queue *q, const struct waiting *w, const struct job *job);
+/* Whether a waiting job could use slots of this kind that become free. */
+bool queue_others_wait(const struct scheduler *s, enum scheduler_slot slot);
+/* What one job may use of the capacity of its kind; a gang uses no host that takes no gangs. */
 struct capacity queue_capacity_for(const struct scheduler *s, struct capacity all, const struct job *job);
 /* Whether the jobs behind a waiting job have to wait too. A job that is wider than all executors blocks no job. all:
  * the capacity of its kind. */
@@ -217,6 +332,40 @@ void queue_place(struct scheduler *s, int64_t now_ms, struct scheduler_actions *
 /* Starts the job with up to max ranks on the slots that are free now, whatever its place in the queue. False: they do
  * not suffice. */
 bool queue_start_now(struct scheduler *s, struct job *job, int max, int64_t now_ms, struct scheduler_actions *out);
+
+/* quota.c */
+struct queue *queue_find(const struct scheduler *s, const char *name);
+void queue_free(struct queue *q);
+/* Sets the settings of a queue, a new one if there is none. */
+void queue_set(struct scheduler *s, const struct scheduler_queue *row);
+/* The queue has no row any more. */
+void queue_unset(struct scheduler *s, const char *name);
+/* The job becomes one of the queue and of the user; is forgotten. */
+void queue_join(struct scheduler *s, struct job *job, const char *queue, const char *user);
+void queue_leave(struct scheduler *s, struct job *job);
+/* The priority that the queue gives a job. */
+int queue_priority(const struct queue *q, int given);
+/* The job takes so many slots; gives them back (< 0). */
+void queue_use(const struct scheduler *s, struct job *job, int slots);
+double queue_share(const struct scheduler *s, struct queue *q, enum scheduler_slot slot);
+void queue_load_average(const struct scheduler *s, struct queue *q, const double average[SCHEDULER_SLOT_KINDS],
+                        int64_t age_ms);
+/* Whether so many more ranks would need slots beyond the quota. */
+bool queue_borrows(const struct queue *q, enum scheduler_slot slot, int ranks);
+/* Whether a job of this user with so many ranks may start now. */
+enum queue_limit queue_limit(const struct queue *q, const struct user *u, enum scheduler_slot slot, int ranks);
+/* The slots that an elastic job may have in addition: none of them borrowed. */
+int queue_spare(const struct job *job);
+/* Writes one sentence. */
+void queue_limit_text(const struct scheduler *s, const struct job *job, enum queue_limit limit, char *ret, size_t n);
+
+/* capacity.c */
+/* Call this after each change of an executor, before the next decision. */
+void executor_recount(struct scheduler *s, struct executor *ex);
+/* The class of jobs with these needs, a new one if there is none; -1: there are too many. */
+int capacity_class(struct scheduler *s, uint32_t needs);
+/* queue_capacity_for in short: without a walk of the hosts, unless the job is `exact`. */
+struct capacity_sum capacity_sum(const struct scheduler *s, enum scheduler_slot slot, const struct waiting *w);
 
 /* elastic.c */
 bool job_is_elastic(const struct job *job);
@@ -237,14 +386,14 @@ void elastic_describe(const struct scheduler *s, const struct job *job, int64_t 
 /* Gives up the slots that are kept for the next attempt: the job no longer grows. */
 void attempt_release(struct scheduler *s, struct job *job);
 /* Takes back attempt_begin: the attempt was not announced. */
-void attempt_undo(struct job *job);
+void attempt_undo(struct scheduler *s, struct job *job);
 /* A new attempt whose ranks have no executors yet. */
 struct attempt *attempt_new(int number, int n_ranks);
 /* The time in which all ranks of an attempt of the job must join. */
 int64_t attempt_start_limit_ms(const struct job *job);
 void attempt_free(struct attempt *a);
 /* Makes `a` the job's attempt. Each rank has its executor, and its slot is in use from now on. */
-void attempt_begin(struct job *job, struct attempt *a);
+void attempt_begin(struct scheduler *s, struct job *job, struct attempt *a);
 /* Removes the attempt from memory. All its parts are over. */
 void attempt_drop(struct scheduler *s, struct job *job);
 struct part *attempt_part(const struct attempt *a, const struct executor *ex);
@@ -294,7 +443,8 @@ int executor_free_for(const struct executor *ex, const struct job *job);
 enum scheduler_detachment executor_detachment(const struct executor *ex);
 void executor_handle_detached(struct scheduler *s, const struct scheduler_event *ev);
 void executor_handle_leaving(struct scheduler *s, const struct scheduler_event *ev, struct scheduler_actions *out);
-void executor_unfence(struct executor *ex, int64_t job, int attempt); /* an old attempt has ended there */
+/* An old attempt has ended there. */
+void executor_unfence(struct scheduler *s, struct executor *ex, int64_t job, int attempt);
 /* Executors whose lease has expired are lost, and the ranks that they had. */
 void executor_expire_leases(struct scheduler *s, int64_t now_ms, struct scheduler_actions *out);
 
@@ -333,7 +483,7 @@ uint32_t job_lacks(const struct job *job, const struct executor *ex);
 void job_capacity_without_lacking(const struct scheduler *s, const struct job *job, struct capacity *capacity);
 
 /* drain.c */
-void executor_mark(struct executor *ex, const struct scheduler_drain *drain);
+void executor_mark(struct scheduler *s, struct executor *ex, const struct scheduler_drain *drain);
 /* why: for the jobs, which end with checkpoints and are QUEUED again. */
 void executor_preempt_jobs(struct scheduler *s, const struct executor *ex, const char *why,
                            struct scheduler_actions *out);

@@ -53,6 +53,21 @@ void scheduler_each_job(const struct scheduler *s, void (*fn)(void *, const stru
     twalk_r(s->jobs, view_job, &(struct walk){ fn, ctx });
 }
 
+void scheduler_each_queue(struct scheduler *s, int64_t now_ms, void (*fn)(void *, const struct scheduler_queue_view *),
+                          void *ctx) {
+    s->now_ms = now_ms;
+    for (int i = 0; i < s->n_queues; i++) {
+        struct queue *q = s->queues[i];
+        (void)queue_share(s, q, SCHEDULER_SLOT_CPU); /* updates the averages */
+        struct scheduler_queue_view view = { .name = q->name, .has_row = q->has_row, .jobs = q->n_jobs };
+        for (int k = 0; k < SCHEDULER_SLOT_KINDS; k++) {
+            view.used[k] = q->used[k];
+            view.average[k] = q->average[k];
+        }
+        fn(ctx, &view);
+    }
+}
+
 void scheduler_each_executor(const struct scheduler *s, void (*fn)(void *, const struct scheduler_executor_view *),
                              void *ctx) {
     for (int i = 0; i < s->n_all; i++) {
@@ -82,7 +97,7 @@ int scheduler_offered(const struct scheduler *s, enum scheduler_slot kind, bool 
 }
 
 void scheduler_fit(const struct scheduler *s, enum scheduler_slot kind, int world_size, struct scheduler_fit *ret) {
-    const struct capacity all = queue_capacity(s, kind);
+    const struct capacity all = s->capacity[kind];
     const struct job job = { .slot = kind, .world_size = world_size };
     *ret = (struct scheduler_fit){ .fits = offered(s, all, kind, world_size) >= world_size };
     for (int i = 0; i < s->n_all && !ret->fits; i++) {

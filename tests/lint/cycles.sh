@@ -25,7 +25,7 @@ kernels/cpu: convolution.c convolution_1x1.c
 # A recovery ends when the leadership has ended.
 service/controller: leadership.c recover.c
 # One state machine over one struct; it is pure, and simulated as a whole.
-service/scheduler: attempt.c avoid.c drain.c elastic.c executor.c job.c lacking.c pause.c queue.c attempt_close.c
+service/scheduler: attempt.c avoid.c drain.c elastic.c executor.c job.c lacking.c pause.c queue.c attempt_close.c capacity.c
 TABLE
 
 git ls-files '*.c' '*.cc' '*.cu' | grep -vE '^(tests|bench)/' | xargs awk -v tolerated="$tolerated" '

@@ -76,7 +76,9 @@ static void the_numbers_of_reasons_and_verdicts_are_the_schedulers(void **state)
                                          [SCHEDULER_WAIT_PAUSED] = "PAUSED",
                                          [SCHEDULER_WAIT_AVOIDED] = "AVOIDED",
                                          [SCHEDULER_WAIT_CHECKPOINT] = "CHECKPOINT",
-                                         [SCHEDULER_WAIT_LACKING] = "LACKING" };
+                                         [SCHEDULER_WAIT_LACKING] = "LACKING",
+                                         [SCHEDULER_WAIT_QUOTA] = "QUOTA",
+                                         [SCHEDULER_WAIT_USER] = "USER" };
     static const char *const verdicts[] = { [SCHEDULER_HOST_TAKES] = "TAKES",     [SCHEDULER_HOST_FULL] = "FULL",
                                             [SCHEDULER_HOST_FENCED] = "HELD",     [SCHEDULER_HOST_SINGLE_RANK] = "LONE",
                                             [SCHEDULER_HOST_DRAINED] = "DRAINED", [SCHEDULER_HOST_WITHOUT] = "WITHOUT",
@@ -160,10 +162,11 @@ static void a_job_behind_others_lists_the_jobs_before_it_and_the_holders_of_slot
     assert_int_equal(x->n_reasons, 2);
     assert_int_equal(x->reasons[0]->kind, KIND(ORDER));
     char expected[200];
-    snprintf(expected, sizeof expected,
-             "waits behind job %lld (priority 7), which needs 1 cpu slot, 0 of 1 are free; cpu jobs start strictly in "
-             "order, without backfill",
-             (long long)second);
+    snprintf(
+        expected, sizeof expected,
+        "waits behind job %lld (priority 7), which needs 1 cpu slot, 0 of 1 are free; it is in queue 'urgent', and "
+        "the higher priority is first",
+        (long long)second);
     assert_string_equal(x->reasons[0]->message, expected);
     assert_int_equal(x->reasons[1]->kind, KIND(BUSY));
     assert_int_equal(x->position, 2);

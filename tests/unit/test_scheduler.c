@@ -28,17 +28,29 @@ static void the_first_retry_comes_within_half_a_second_and_delays_double_to_a_ce
     assert_int_equal(retry_delay_ms(1000000), RETRY_MAX_MS);
 }
 
+static bool any_host(const void *ctx, const struct executor *ex) { return ctx != (const void *)ex; }
+
 static void a_gang_goes_to_the_fullest_host_that_holds_it_else_to_the_widest_ones(void **state) {
     (void)state;
-    struct placement_host hosts[] = { { 0, 4, 0 }, { 1, 2, 1 }, { 2, 3, 2 } };
-    int at[6];
-    assert_true(placement_choose(hosts, 3, 2, at));
-    assert_int_equal(at[0], 1);
-    assert_int_equal(at[1], 1);
-    assert_true(placement_choose(hosts, 3, 6, at));
-    const int wide[] = { 0, 0, 0, 0, 2, 2 };
+    char hosts[3]; /* only their addresses count */
+    struct executor *const a = (void *)&hosts[0], *const b = (void *)&hosts[1], *const c = (void *)&hosts[2];
+    CLEANUP(placement_index_done) struct placement_index x = { 0 };
+    struct executor *at[10];
+    placement_index_move(&x, 0, (struct placement_host){ 4, 0, a });
+    placement_index_move(&x, 0, (struct placement_host){ 2, 1, b });
+    placement_index_move(&x, 0, (struct placement_host){ 3, 2, c });
+    assert_int_equal(placement_choose(&x, 2, 2, any_host, NULL, at), 2);
+    assert_ptr_equal(at[0], b);
+    assert_ptr_equal(at[1], b);
+    assert_int_equal(placement_choose(&x, 6, 6, any_host, NULL, at), 6);
+    struct executor *const wide[] = { a, a, a, a, c, c };
     assert_memory_equal(at, wide, sizeof wide);
-    assert_false(placement_choose(hosts, 3, 10, at));
+    assert_int_equal(placement_choose(&x, 10, 10, any_host, NULL, at), 0);
+    assert_int_equal(placement_choose(&x, 6, 10, any_host, NULL, at), 9); /* as many as there are */
+    assert_int_equal(placement_choose(&x, 2, 2, any_host, b, at), 2);     /* b is refused */
+    assert_ptr_equal(at[0], c);
+    placement_index_move(&x, 2, (struct placement_host){ 0, 1, b });
+    assert_int_equal(placement_choose(&x, 1, 10, any_host, NULL, at), 7);
 }
 
 static void gpus_of(struct bench *b, const char *id, int64_t incarnation, int healthy, int quarantined) {
