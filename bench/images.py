@@ -4,7 +4,8 @@ loader      images in a second: the loader's threads beside the worker processes
             many of both. Runs alternate, and the fastest of each counts.
 training    images in a second of ResNet-18 through a service whose executor copied the JPEGs from an S3 server, beside a job
             whose images are decoded in memory. Jobs alternate; the fastest steps of each count.
-copying     objects in a second into an empty cache: as JPEGs, and in tar archives.
+copying     objects in a second into an empty cache: as JPEGs, and in tar archives, from a server in Python; and small
+            ones from bench_objects, which is no limit.
 
 TRAINYARD_TORCH names a Python with PyTorch, torchvision and Pillow, which also draws the images: nothing is measured without it.
 Arguments: images (512), rounds (3)."""
@@ -23,6 +24,7 @@ from report import BIN, ROOT, report
 from service_fixture import Service
 
 SIZE, BATCH, STEPS = 224, 32, 6
+SMALL, SMALL_BYTES = 4000, 4 << 10
 NORMALIZE = {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
 PEER = ROOT / "bench" / "peer" / "loader_torchvision.py"
 
@@ -71,14 +73,28 @@ def training_row(service, store, folder, rounds):
             "ours / peer": max(stored) / max(memory)}
 
 
-def copy_rate(service, train, store, objects):
+def copy_rate(service, job_spec, objects):
     begun = time.monotonic()
-    job = service.submit({**spec(train, {"resized_crop": {}}, store), "model": {"mlp": {"hidden": [8]}}})
+    job = service.submit(job_spec, "--skip-check")
     with service.watch(job) as watch:
         watch.until_event("data_ready")
     seconds = time.monotonic() - begun
     service.cli("cancel", job)
     return objects / seconds
+
+
+def small_row(service, objects):
+    """Files of tokens."""
+    server = subprocess.Popen([BIN / "bench_objects", str(objects), str(SMALL_BYTES)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    tokens = {"name": "bench", "model": {"gpt": {"layers": 1, "heads": 1, "width": 8, "context": 8, "vocabulary": 50257}},
+              "data": {"tokens": {"train": ["s3://bucket/d/*.bin"]}},
+              "stores": {"s3": {"endpoint": f"http://127.0.0.1:{server.stdout.readline().strip()}"}},
+              "train": {"steps": STEPS, "global_batch": 1, "micro_batch": 1, "optimizer": {"sgd": {"lr": 0.1}}}, "checkpoint": {"every": 0}}
+    try:
+        return {"what": f"copying, {objects} objects of {SMALL_BYTES >> 10} KiB", "unit": "objects/s",
+                "ours": copy_rate(service, tokens, objects)}
+    finally:
+        server.communicate()
 
 
 def put_all(store, folder, images):
@@ -99,9 +115,10 @@ def service_rows(folder, images, rounds):
     (folder / "service").mkdir()
     service = Service(folder / "service", executors=1, slots=1).start()
     try:
-        rows = [{"what": f"copying, {n} objects", "unit": "images/s", "ours": copy_rate(service, train, store, images)}
+        rows = [{"what": f"copying, {n} objects", "unit": "images/s",
+                 "ours": copy_rate(service, {**spec(train, {"resized_crop": {}}, store), "model": {"mlp": {"hidden": [8]}}}, images)}
                 for n, train in ((images, "s3://bucket/train/*/*.jpg"), (4, "s3://bucket/tars/{0..3}.tar"))]
-        return rows + [training_row(service, store, folder, rounds)]
+        return rows + [small_row(service, SMALL)] + [training_row(service, store, folder, rounds)]
     finally:
         service.stop()
         store.close()
