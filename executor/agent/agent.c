@@ -442,6 +442,10 @@ static status_t core_open(struct agent *a, struct err *e) {
 
 static void on_measure(void *ctx, struct heartbeat_use *ret) {
     const struct agent *a = ctx;
+    const struct data_copies_bytes data = data_copies_bytes(a->data);
+    ret->data_store_bytes = data.store;
+    ret->data_peer_bytes = data.peer;
+    ret->data_cache_bytes = data.cache;
     ret->n_devices = devices_count(a->devices);
     for (int i = 0; i < ret->n_devices; i++) {
         ret->devices[i].index = devices_index(a->devices, i);

@@ -36,6 +36,7 @@ struct data_copies {
     const struct host *host;
     struct data_copies_owner owner;
     struct data_copy *first;
+    struct data_copies_bytes bytes;
 };
 
 static void copy_free(struct data_copy *k) {
@@ -71,6 +72,16 @@ static void fail(struct data_copy *k, const char *why) {
     pass_on(k, &report);
 }
 
+static void bytes_add(struct data_copies_bytes *to, const Trainyard__V1__DataReport *report) {
+    to->store += report->store_bytes;
+    to->peer += report->peer_bytes;
+    to->cache += report->cache_bytes;
+}
+
+struct data_copies_bytes data_copies_bytes(const struct data_copies *ds) {
+    return ds->bytes;
+}
+
 static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     struct data_copy *k = ctx;
     if (record->record_case != TRAINYARD__V1__WORKER_RECORD__RECORD_DATA || k->has_reported)
@@ -78,6 +89,7 @@ static void on_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     Trainyard__V1__DataReport *report = record->data;
     if (report->last) {
         k->has_reported = true;
+        bytes_add(&k->list->bytes, report);
         k->ready = report->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED;
         if (!k->ready)
             ended_badly(k, report->message);

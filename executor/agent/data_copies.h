@@ -24,6 +24,12 @@ struct data_copies *data_copies_free(struct data_copies *ds); /* NULL is fine; r
 /* Makes the folder of the copies. If this host cannot have copies, host->no_data says why, and so does the log. */
 void data_cache_open(struct host *host);
 
+/* Where the bytes of all copies since the start of the agent came from. */
+struct data_copies_bytes {
+    int64_t store, peer, cache;
+};
+struct data_copies_bytes data_copies_bytes(const struct data_copies *ds);
+
 /* Whether the job has remote data. */
 bool data_copies_needed(const Trainyard__V1__JobSpec *spec);
 

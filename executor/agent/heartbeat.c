@@ -57,6 +57,9 @@ static void use_fill(Trainyard__V1__AgentUse *m, const struct heartbeat_use *u, 
     m->training_waits = u->training_waits;
     m->connects = u->connects;
     m->disconnects = u->disconnects;
+    m->data_store_bytes = u->data_store_bytes;
+    m->data_peer_bytes = u->data_peer_bytes;
+    m->data_cache_bytes = u->data_cache_bytes;
     for (int i = 0; i < u->n_devices; i++) {
         device_fill(&devices[i], u->devices[i].index, &u->devices[i].sample);
         list[i] = &devices[i];

@@ -17,6 +17,7 @@
 struct heartbeat_use {
     int64_t spool_bytes, spool_limit_bytes, records_waiting, samples_dropped, lines_dropped, training_waits;
     int64_t connects, disconnects;
+    int64_t data_store_bytes, data_peer_bytes, data_cache_bytes;
     int n_devices;
     struct {
         int index;

@@ -288,7 +288,10 @@ static void use_keep(struct known *en, const Trainyard__V1__AgentHeartbeat *beat
                                      .lines_dropped = u->lines_dropped,
                                      .training_waits = u->training_waits,
                                      .connects = u->connects,
-                                     .disconnects = u->disconnects };
+                                     .disconnects = u->disconnects,
+                                     .data_store_bytes = u->data_store_bytes,
+                                     .data_peer_bytes = u->data_peer_bytes,
+                                     .data_cache_bytes = u->data_cache_bytes };
     devices_keep(en, u);
 }
 

@@ -121,6 +121,7 @@ struct dispatch_use {
     bool reported;        /* a heartbeat with its measurements has arrived; else the rest is 0 */
     int64_t spool_bytes, spool_limit_bytes, records_waiting, samples_dropped, lines_dropped, training_waits;
     int64_t connects, disconnects;
+    int64_t data_store_bytes, data_peer_bytes, data_cache_bytes;
     size_t first_device, n_devices; /* in the devices of the list */
 };
 struct dispatch_uses {

@@ -193,6 +193,25 @@ static void put_dropped(struct exposition *x, const struct executor *executors, 
     }
 }
 
+static void put_data(struct exposition *x, const struct executor *executors, size_t n) {
+    static const char NAME[] = "trainyard_executor_data_bytes_total";
+    exposition_family(x, NAME, "counter", "Bytes of the data of jobs, by where they came from.");
+    for (size_t i = 0; i < n; i++) {
+        const struct dispatch_use *u = executors[i].use;
+        const struct {
+            const char *source;
+            int64_t bytes;
+        } parts[] = { { "store", u->data_store_bytes },
+                      { "peer", u->data_peer_bytes },
+                      { "cache", u->data_cache_bytes } };
+        for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
+            char labels[LABEL_BYTES];
+            snprintf(labels, sizeof labels, "%s,source=\"%s\"", executors[i].label, parts[k].source);
+            exposition_object(x, NAME, labels, u->reported ? (double)parts[k].bytes : NAN);
+        }
+    }
+}
+
 static double device_utilization(const struct dispatch_device *d) { return d->utilization; }
 static double device_memory(const struct dispatch_device *d) { return d->memory_bytes; }
 static double device_power(const struct dispatch_device *d) { return d->power_watts; }
@@ -250,6 +269,7 @@ void metrics_put_executors(struct exposition *x, struct dispatch *dispatch) {
             exposition_object(x, family->name, executors[i].label, family->value(&executors[i]));
     }
     put_dropped(x, executors, uses.n);
+    put_data(x, executors, uses.n);
     put_devices(x, &uses, executors);
     dispatch_uses_done(&uses);
 }

@@ -64,7 +64,7 @@ class Monitored:
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", folder / "libnvidia-ml.so.1", DEVICES / "nvml.c"], check=True)
         return folder
 
-    def executor(self, name, slots=2, driver=None):
+    def executor(self, name, slots=2, driver=None, options=()):
         """driver: as above; the devices are those of host `name`. Its worker is a stand-in too, and can train nothing: begin
         jobs for other executors before."""
         environment = self.environment()
@@ -76,7 +76,7 @@ class Monitored:
         process = subprocess.Popen(
             [BIN / "trainyard-executor", "--controller", self.address, "--directory", directory, "--slots", str(slots),
              "--data-root", tempfile.gettempdir(), "--checkpoint-root", self.directory / "checkpoints", "--worker",
-             DEVICES / "worker.py" if driver else BIN / "trainyard-worker"],
+             DEVICES / "worker.py" if driver else BIN / "trainyard-worker", *options],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.executors.append(process)
         return process.stdout.readline().split()[1]

