@@ -69,6 +69,21 @@ def test_the_unit_gives_the_executor_all_the_time_that_its_end_may_take():
     assert timeout_s * 1000 >= 2 * sum(int(ms) for ms in waits), "systemd kills it, and the unit is failed"
 
 
+def test_the_units_never_give_up_and_reload_by_sighup():
+    for name in UNITS:
+        unit, service = (ROOT / "deploy" / name).read_text().split("[Service]")
+        assert "\nStartLimitIntervalSec=0\n" in unit, "five starts within ten seconds are the last ones"
+        assert "\nRestart=always\n" in service and "\nExecReload=/bin/kill -HUP $MAINPID\n" in service
+
+
+def test_the_watchdog_waits_for_the_longest_statement_of_a_healthy_controller():
+    """Its signs of life come between the statements that a new leader reads its rows with."""
+    unit = (ROOT / "deploy" / UNITS[0]).read_text()
+    longest_ms = int(re.search(r"STORE_RECOVERY_TIMEOUT_MS (\d+)", (ROOT / "service/store/store.h").read_text())[1])
+    assert re.search("^Type=notify$", unit, re.M)
+    assert int(re.search(r"^WatchdogSec=(\d+)$", unit, re.M)[1]) * 1000 >= 2 * longest_ms
+
+
 def test_the_unit_gives_a_migration_all_the_time_that_it_needs():
     unit = (ROOT / "deploy" / UNITS[0]).read_text()
     assert re.search(r"^ExecStartPre=/usr/bin/trainyard-controller migrate .*--wait 60$", unit, re.M)
