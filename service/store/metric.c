@@ -32,7 +32,7 @@ static const struct sql_query CHUNK_HEADERS = {
     { "chunk_headers",
       "SELECT {columns} FROM metric_chunk k JOIN metric_name m ON m.id = k.name WHERE k.job = $1 AND k.last_step > $2 "
       "AND (cardinality($3) = 0 OR m.name = ANY ($3)) AND ($4 < 0 OR k.rank = $4) AND k.first_step <= $5 "
-      "ORDER BY m.name, k.rank, k.attempt, k.number" },
+      "ORDER BY m.name, k.rank, k.attempt, k.number LIMIT $6" },
     SQL_ROW(struct chunk_header, SQL_COLUMN(struct chunk_header, name_id, "m.id"),
             SQL_COLUMN(struct chunk_header, name, "m.name"), SQL_COLUMN(struct chunk_header, rank, "k.rank"),
             SQL_COLUMN(struct chunk_header, attempt, "k.attempt"), SQL_COLUMN(struct chunk_header, number, "k.number"),
@@ -267,10 +267,16 @@ static status_t read_lineage(struct connection *c, struct query *q, struct err *
     TRY(lineage_read(c, q->m, in->job, INT_MAX, &q->lineage, e));
     TRY(sql_rows(c, q->m, &CHUNK_HEADERS,
                  ARGS(arg_int8(in->job), arg_int8(in->after_step), arg_texts(in->names, in->names ? in->n_names : 0),
-                      arg_int4(in->rank), arg_int8(until_of(q))),
+                      arg_int4(in->rank), arg_int8(until_of(q)), arg_int8(STORE_METRIC_MAX_CHUNKS + 1)),
                  &h, &n, e));
     for (size_t i = 0; i < n; i++)
         count += i == 0 || !same_series(&h[i], &h[i - 1]);
+    if (n > STORE_METRIC_MAX_CHUNKS || count > STORE_METRIC_MAX_SERIES)
+        return err_set(
+            e, ST_RESOURCE_EXHAUSTED,
+            "jobs/%lld has more points or series of what is asked for than one reply is made from (%d points, "
+            "%d series): name fewer metrics, a rank, or a range of steps",
+            (long long)in->job, STORE_METRIC_MAX_CHUNKS * STORE_CHUNK_POINTS, STORE_METRIC_MAX_SERIES);
     q->series = store_memory_get(q->m, count, sizeof *q->series);
     size_t max_entries = (size_t)in->max_points;
     if (count * max_entries > STORE_METRIC_MAX_TOTAL)

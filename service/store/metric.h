@@ -18,6 +18,10 @@
  * series gets fewer entries. */
 #define STORE_METRIC_MAX_TOTAL 73728
 
+/* What one call reads at most, so that its memory is bounded: 50 MiB of headers, of 24 million points. */
+#define STORE_METRIC_MAX_CHUNKS 100000
+#define STORE_METRIC_MAX_SERIES 8192
+
 struct store_metric_query {
     int64_t job;
     const char *const *names; /* NULL or n_names = 0: all */
@@ -40,7 +44,8 @@ struct store_series {
      * divided at its chunks, the time may be that of the point after it. */
     const int64_t *time_us;
 };
-/* Ordered by name, then rank. NOT_FOUND without the job. A job without points has no series. */
+/* Ordered by name, then rank. NOT_FOUND without the job. A job without points has no series. RESOURCE_EXHAUSTED: there
+ * is more than STORE_METRIC_MAX_CHUNKS or STORE_METRIC_MAX_SERIES. */
 MUST_CHECK status_t store_metric_query(struct store *s, struct store_memory *m, const struct store_metric_query *query,
                                        struct store_series **ret, size_t *ret_n, struct err *e);
 

@@ -282,6 +282,37 @@ static void entries_have_the_time_of_their_last_point_and_end_at_until_step(void
     assert_int_equal(s->time_us[s->n - 1], 1000000 + 1000 * 12344);
 }
 
+/* Each series has one chunk; one rank has as many chunks as a call reads, and later one more. */
+static void a_query_reads_a_bounded_number_of_chunks_and_series(void **state) {
+    struct fixture *f = *state;
+    const int64_t many = fixture_running(f, 1), wide = fixture_running(f, 1);
+    struct store_metric_query query = { .job = many, .max_points = 10, .rank = -1 };
+    struct store_series *series;
+    size_t n;
+    char sql[900];
+    static const char chunk[] = "INSERT INTO metric_chunk (job, name, rank, attempt, number, n, stride, first_step, "
+                                "last_step, min, max, sum, values) ";
+    snprintf(sql, sizeof sql,
+             "INSERT INTO metric_name (name) VALUES ('loss'); INSERT INTO job_metric SELECT j.id, m.id FROM job j, "
+             "metric_name m; %s SELECT %lld, m.id, 0, 1, i, 1, 1, i, i, 0, 0, 0, '{0}' "
+             "FROM metric_name m, generate_series(1, %d) i; %s SELECT %lld, m.id, r, 1, 1, 1, 1, 1, 1, 0, 0, 0, '{0}' "
+             "FROM metric_name m, generate_series(0, %d) r",
+             chunk, (long long)many, STORE_METRIC_MAX_CHUNKS, chunk, (long long)wide, STORE_METRIC_MAX_SERIES);
+    pg_force(f->conninfo, sql);
+    OK(store_metric_query(f->store, f->m, &query, &series, &n, &e));
+    assert_int_equal(n, 1);
+    assert_int_equal(series[0].points, STORE_METRIC_MAX_CHUNKS);
+    snprintf(sql, sizeof sql, "%s SELECT %lld, m.id, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, '{0}' FROM metric_name m", chunk,
+             (long long)many);
+    pg_force(f->conninfo, sql);
+    FAILS(store_metric_query(f->store, f->m, &query, &series, &n, &e), ST_RESOURCE_EXHAUSTED, "name fewer metrics");
+    query.rank = 1;
+    OK(store_metric_query(f->store, f->m, &query, &series, &n, &e));
+    assert_int_equal(n, 1);
+    query = (struct store_metric_query){ .job = wide, .max_points = 10, .rank = -1 };
+    FAILS(store_metric_query(f->store, f->m, &query, &series, &n, &e), ST_RESOURCE_EXHAUSTED, "name fewer metrics");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(downsampling_agrees_with_a_naive_computation),
@@ -289,6 +320,7 @@ int main(void) {
         TEST(entries_are_chunks_only_if_these_are_fine_enough),
         TEST(a_later_attempt_hides_the_points_that_it_repeats),
         TEST(nan_and_infinity_are_kept),
+        TEST(a_query_reads_a_bounded_number_of_chunks_and_series),
         TEST(names_and_ranks_choose_the_series),
         TEST(steps_that_lie_far_apart_are_kept),
         TEST(entries_have_the_time_of_their_last_point_and_end_at_until_step),
