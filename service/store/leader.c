@@ -166,16 +166,32 @@ static status_t elect(struct store_leader *l, const char *holder, int64_t known,
     return sql_execute(l->c, &ELECTION_TRIM, ARGS(arg_int8(STORE_ELECTIONS_KEPT)), NULL, e);
 }
 
+static status_t try_on(struct store_leader *l, const char *holder, int64_t known, bool *ret_won, struct err *e) {
+    if (!l->c)
+        TRY(connection_open(l->store->conninfo, &l->c, e));
+    TRY(schema_check(l->c, e)); /* it may have changed since store_open, and must not have the lock then */
+    return elect(l, holder, known, ret_won, e);
+}
+
+/* A standby tries several times a second, on one session. If that has ended, PostgreSQL may have restarted: the try is
+ * made again on a new one. */
 status_t store_leader_try(struct store *s, const char *holder, int64_t known, struct store_leader **ret,
                           struct err *e) {
     CLEANUP(store_leader_closep) struct store_leader *l = alloc_zeroed(1, sizeof *l);
-    l->store = s;
-    TRY(connection_open(s->conninfo, &l->c, e));
-    TRY(schema_check(l->c, e)); /* it may have changed since store_open, and must not have the lock then */
     bool won;
-    TRY(elect(l, holder, known, &won, e));
+    l->store = s;
+    l->c = store_take_standby(s);
+    const bool kept = l->c != NULL;
+    status_t st = try_on(l, holder, known, &won, e);
+    if (st == ST_UNAVAILABLE && kept) {
+        l->c = connection_close(l->c);
+        st = try_on(l, holder, known, &won, e);
+    }
+    TRY(st);
     if (won)
         store_set_term(s, &l->term);
+    else
+        store_keep_standby(s, take_ptr(&l->c));
     *ret = won ? take_ptr(&l) : NULL;
     return ST_OK;
 }

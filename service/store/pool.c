@@ -33,6 +33,7 @@ struct store *store_close(struct store *s) {
         return NULL;
     for (int i = 0; i < s->n_idle; i++)
         connection_close(s->idle[i]);
+    connection_close(s->standby);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->released);
     free(s->idle);
@@ -171,6 +172,22 @@ static void drop_idle(struct store *s) {
 void pool_set_session(struct store *s, const char *text) {
     s->session = text;
     drop_idle(s);
+}
+
+struct connection *store_take_standby(struct store *s) {
+    pthread_mutex_lock(&s->lock);
+    struct connection *c = s->standby;
+    s->standby = NULL;
+    pthread_mutex_unlock(&s->lock);
+    return c;
+}
+
+void store_keep_standby(struct store *s, struct connection *c) {
+    pthread_mutex_lock(&s->lock);
+    struct connection *before = s->standby;
+    s->standby = c;
+    pthread_mutex_unlock(&s->lock);
+    connection_close(before);
 }
 
 /* ---- running ---- */

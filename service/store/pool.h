@@ -30,12 +30,13 @@ struct store {
     pthread_cond_t released;
     struct connection **idle; /* [max_connections] */
     int n_idle, n_open;
-    bool has_owner;           /* store_reserve was called */
-    pthread_t owner;          /* by this thread, for which one connection is kept */
-    int owner_busy;           /* connections that the owner uses */
-    int backoff_ms;           /* 0: the last connect succeeded */
-    int64_t next_connect_ms;  /* the earliest time of the next connect */
-    struct err connect_error; /* why the last connect failed */
+    bool has_owner;             /* store_reserve was called */
+    pthread_t owner;            /* by this thread, for which one connection is kept */
+    int owner_busy;             /* connections that the owner uses */
+    struct connection *standby; /* of a store_leader_try that has not won; NULL: none */
+    int backoff_ms;             /* 0: the last connect succeeded */
+    int64_t next_connect_ms;    /* the earliest time of the next connect */
+    struct err connect_error;   /* why the last connect failed */
     struct term term;
     int64_t commits[POOL_COMMITS]; /* a ring of transaction ids */
     size_t n_commits;              /* since store_open */
@@ -112,6 +113,10 @@ struct state_count {
 };
 MUST_CHECK status_t store_state_counts(struct store *s, const struct sql_query *q, int64_t *counts, int n_states,
                                        struct err *e);
+
+/* The session of a try for the leader's lock, kept for the next try. NULL: none. */
+struct connection *store_take_standby(struct store *s);
+void store_keep_standby(struct store *s, struct connection *c);
 
 /* The leadership that the store's mutations run under; zeros before the first. */
 struct term store_term(struct store *s);

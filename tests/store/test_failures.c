@@ -116,11 +116,34 @@ static void one_thread_has_a_connection_of_its_own_while_others_use_all_that_the
     store_close(o.store);
 }
 
+static void a_standby_tries_on_one_session_and_on_a_new_one_after_a_restart(void **state) {
+    struct fixture *f = *state;
+    static const char backend[] = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                                  "AND query LIKE '%pg_try_advisory_lock%' AND state = 'idle' "
+                                  "ORDER BY backend_start DESC LIMIT 1";
+    struct store *standby;
+    struct store_leader *leader;
+    OK(store_open(&(struct store_options){ .conninfo = f->conninfo, .patience_ms = -1 }, &standby, &e));
+    OK(store_leader_try(standby, "other", 0, &leader, &e));
+    assert_null(leader);
+    const long long first = pg_number(f->conninfo, backend);
+    for (int i = 0; i < 5; i++)
+        OK(store_leader_try(standby, "other", 0, &leader, &e));
+    assert_int_equal(pg_number(f->conninfo, backend), first);
+    pg_kill(f->pg);
+    pg_restart(f->pg);
+    OK(store_leader_try(standby, "other", 0, &leader, &e)); /* the old leader's session has ended, too */
+    assert_non_null(leader);
+    store_leader_close(leader);
+    store_close(standby);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_failure_of_the_server_is_tried_again_with_another_connection),
         TEST(a_statement_that_is_wrong_is_tried_once),
         TEST(a_statement_whose_columns_have_changed_is_prepared_again),
+        TEST(a_standby_tries_on_one_session_and_on_a_new_one_after_a_restart),
         TEST(one_thread_has_a_connection_of_its_own_while_others_use_all_that_they_may),
     };
     return cmocka_run_group_tests(tests, fixture_group_setup, fixture_group_teardown);
