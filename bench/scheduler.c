@@ -3,12 +3,19 @@
  * kind and each placing of waiting jobs.
  *
  *     bench_scheduler [executors [jobs]]
+ *     bench_scheduler kueue
+ *
+ * The second form runs the jobs of Kueue's performance test (test/performance/scheduler, baseline): 5 cohorts of 6
+ * queues with a quota of 20 slots and up to 100 borrowed ones; in each queue 350 jobs of 1 slot and 200 ms every 100 ms,
+ * 100 of 5 slots and 500 ms every 500 ms, and 50 of 20 slots and 1 s every 1,200 ms, with rising priorities. Time is
+ * virtual; one executor has slots for all quotas. No job is preempted, as Kueue's are.
  *
  * Prints one line for each kind of event: its number, the median, the 99th percentile and the longest.
  * bench/scheduler.py makes a table of them. */
 #include "base/alloc.h"
 #include "service/scheduler/explain.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -239,15 +246,119 @@ static void print(struct run *x) {
             continue;
         qsort(t->ms, t->n, sizeof *t->ms, by_number);
         printf("%s\t%zu\t%.4f\t%.4f\t%.4f\n", names[k], t->n, t->ms[t->n / 2], t->ms[t->n * 99 / 100], t->ms[t->n - 1]);
-        free(t->ms);
     }
 }
 
-int main(int argc, char **argv) {
-    struct run *x = alloc_zeroed(1, sizeof *x);
-    const int64_t jobs = argc > 2 ? atoll(argv[2]) : 100000;
-    x->seed = 1;
-    x->n_executors = argc > 1 ? atoi(argv[1]) : 10000;
+/* ---- Kueue's jobs ---- */
+
+enum { COHORTS = 5, QUEUES = 6, PER_QUEUE = 500, KUEUE_JOBS = COHORTS * QUEUES * PER_QUEUE, TURN_MS = 100 };
+
+static const struct class {
+    int jobs, every_ms, slots, runtime_ms, priority;
+} classes[] = { { 350, 100, 1, 200, 50 }, { 100, 500, 5, 500, 100 }, { 50, 1200, 20, 1000, 200 } };
+
+struct kueue_job {
+    int queue, class;
+    int64_t arrives_ms, ends_ms; /* ends_ms 0: it has not started */
+};
+
+static void queue_name(int queue, char ret[SCHEDULER_QUEUE_BYTES]) {
+    snprintf(ret, SCHEDULER_QUEUE_BYTES, "cohort-%d-queue-%d", queue / QUEUES, queue % QUEUES);
+}
+
+static void kueue_queues(struct run *x) {
+    for (int i = 0; i < COHORTS * QUEUES; i++) {
+        char name[SCHEDULER_QUEUE_BYTES], cohort[SCHEDULER_QUEUE_BYTES];
+        queue_name(i, name);
+        snprintf(cohort, sizeof cohort, "cohort-%d", i / QUEUES);
+        struct scheduler_event ev = { .kind = EV_QUEUE_SET,
+                                      .queue = { .name = name,
+                                                 .cohort = cohort,
+                                                 .weight = 1,
+                                                 .max_priority = INT_MAX,
+                                                 .quota = { 20, -1 },
+                                                 .borrow = { 100, -1 },
+                                                 .lend = { -1, -1 },
+                                                 .user_slots = { -1, -1 } } };
+        pass(x, SUBMIT, &ev);
+    }
+    struct scheduler_event ev = { .kind = EV_EXECUTOR_ATTACHED, .executor = "executor-00000" };
+    ev.attach.incarnation = 1;
+    ev.attach.slots[SCHEDULER_SLOT_CPU] = COHORTS * QUEUES * 20;
+    pass(x, ATTACH, &ev);
+}
+
+static void kueue_submit(struct run *x, const struct kueue_job *job) {
+    const struct class *class = &classes[job->class];
+    struct scheduler_job_row row = { .job = ++x->n_jobs,
+                                     .state = JOB_STATE_QUEUED,
+                                     .priority = class->priority,
+                                     .world_size = class->slots,
+                                     .max_world_size = class->slots,
+                                     .no_final_checkpoint = true };
+    queue_name(job->queue, row.queue);
+    pass(x, SUBMIT, &(struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
+}
+
+static int by_arrival(const void *a, const void *b) {
+    const struct kueue_job *x = a, *y = b;
+    return x->arrives_ms != y->arrives_ms ? (x->arrives_ms > y->arrives_ms) - (x->arrives_ms < y->arrives_ms)
+                                          : x->queue - y->queue;
+}
+
+static struct kueue_job *kueue_jobs(void) {
+    struct kueue_job *jobs = alloc_zeroed(KUEUE_JOBS, sizeof *jobs);
+    int n = 0;
+    for (int q = 0; q < COHORTS * QUEUES; q++)
+        for (int c = 0; c < 3; c++)
+            for (int i = 0; i < classes[c].jobs; i++)
+                jobs[n++] = (struct kueue_job){ q, c, (int64_t)i * classes[c].every_ms, 0 };
+    qsort(jobs, KUEUE_JOBS, sizeof *jobs, by_arrival);
+    return jobs;
+}
+
+/* Prints the virtual time until all jobs have ended, and the scheduler's processor time. */
+static void kueue(struct run *x) {
+    struct kueue_job *jobs = kueue_jobs();
+    double waited_ms[3] = { 0 }, cpu = 0;
+    int ended = 0;
+    size_t known = 0;
+    x->s = scheduler_new(0);
+    x->cap_jobs = KUEUE_JOBS + 1;
+    x->placed = alloc_zeroed((size_t)x->cap_jobs, sizeof *x->placed);
+    x->running = alloc_zeroed((size_t)x->cap_jobs, sizeof *x->running);
+    kueue_queues(x);
+    for (; ended < KUEUE_JOBS; x->now_ms += TURN_MS) {
+        for (size_t i = x->n_running; i-- > 0;)
+            if (jobs[x->running[i] - 1].ends_ms <= x->now_ms) {
+                end_job(x, i);
+                ended++;
+            }
+        for (; x->n_jobs < KUEUE_JOBS && jobs[x->n_jobs].arrives_ms <= x->now_ms;)
+            kueue_submit(x, &jobs[x->n_jobs]);
+        known = x->n_running;
+        place(x);
+        pass(x, SEEN,
+             &(struct scheduler_event){
+                 .kind = EV_EXECUTOR_SEEN, .executor = "executor-00000", .last_seen_ms = x->now_ms });
+        pass(x, TICK, &(struct scheduler_event){ .kind = EV_TICK });
+        for (size_t i = known; i < x->n_running; i++) {
+            struct kueue_job *job = &jobs[x->running[i] - 1];
+            job->ends_ms = x->now_ms + classes[job->class].runtime_ms;
+            waited_ms[job->class] += (double)(x->now_ms - job->arrives_ms);
+        }
+    }
+    for (int k = 0; k < KINDS; k++)
+        for (size_t i = 0; i < x->times[k].n; i++)
+            cpu += x->times[k].ms[i];
+    printf("jobs\t%d\nvirtual s\t%.1f\nprocessor s\t%.3f\n", KUEUE_JOBS, (double)x->now_ms / 1e3, cpu / 1e3);
+    for (int c = 0; c < 3; c++)
+        printf("mean wait of %d slots, s\t%.2f\n", classes[c].slots,
+               waited_ms[c] / 1e3 / (classes[c].jobs * COHORTS * QUEUES));
+    free(jobs);
+}
+
+static void large(struct run *x, int64_t jobs) {
     begin(x, jobs);
     work(x, jobs);
     /* A rack goes silent, then all. */
@@ -256,6 +367,19 @@ int main(int argc, char **argv) {
         tick(x);
     }
     print(x);
+}
+
+int main(int argc, char **argv) {
+    struct run *x = alloc_zeroed(1, sizeof *x);
+    x->seed = 1;
+    if (argc > 1 && strcmp(argv[1], "kueue") == 0) {
+        kueue(x);
+    } else {
+        x->n_executors = argc > 1 ? atoi(argv[1]) : 10000;
+        large(x, argc > 2 ? atoll(argv[2]) : 100000);
+    }
+    for (int k = 0; k < KINDS; k++)
+        free(x->times[k].ms);
     for (int64_t i = 0; i < x->cap_jobs; i++)
         free(x->placed[i].executors);
     free(x->placed);

@@ -1,8 +1,8 @@
 /* Explains why one job waits. Uses the functions that decide the placement (executor_availability, queue_capacity,
  * queue_blocks), so that the explanation always agrees with the scheduler.
  *
- * Changes nothing. The time is proportional to the waiting jobs, the running ranks and the executors: 3 ms for the last
- * of 100,000 jobs behind 8,000 ranks on 1,000 executors. */
+ * Changes nothing. The time is proportional to the waiting jobs, the running ranks and the executors: bench/scheduler.c
+ * measures 10 ms with 100,000 waiting jobs and 10,000 executors. */
 #ifndef SERVICE_SCHEDULER_EXPLAIN_H
 #define SERVICE_SCHEDULER_EXPLAIN_H
 

@@ -63,7 +63,7 @@ static const struct sql QUEUE_AVERAGES = {
 };
 
 static status_t no_queue(const char *name, struct err *e) {
-    return err_set(e, ST_NOT_FOUND, "there is no queue '%s'", name);
+    return err_set(e, ST_NOT_FOUND, "the queue '%s' was not created", name);
 }
 
 static status_t create(struct connection *c, const char *name, const struct store_queue_settings *x, struct err *e) {

@@ -1,7 +1,10 @@
 """Queues as a user sees them, over real processes: `trainyard queue`, limits that hold jobs back, and what explains them."""
 
+import json
 import os
 import signal
+
+from monitored import Monitored
 
 
 def queues(service):
@@ -30,7 +33,7 @@ def test_a_queue_is_created_changed_and_deleted(service):
                         (("list", "--weight", "2"), "belong to 'queue create'"),
                         (("set", "research", "--user-cpu", "many"), "is not a number of slots")):
         assert says in service.cli("queue", *wrong, status=2).stderr, wrong
-    assert "no queue 'nobody'" in service.cli("queue", "set", "nobody", "--weight", "2", status=4).stderr
+    assert "'nobody' was not created" in service.cli("queue", "set", "nobody", "--weight", "2", status=4).stderr
     service.cli("queue", "delete", "research")
     assert "research" not in queues(service)
 
@@ -72,3 +75,16 @@ def test_settings_and_limits_of_users_hold_after_a_crash_of_the_controller(servi
     service.wait_end(running, "CANCELLED")
     service.wait_end(waits)
     service.cli("queue", "delete", "one")
+
+
+def test_with_fixed_queues_a_job_of_a_queue_that_was_not_created_is_refused(service, tmp_path, tiny):
+    fixed = Monitored(service, tmp_path, "fixed", ["--fixed-queues"]).start()
+    try:
+        spec = tmp_path / "spec.json"
+        spec.write_text(json.dumps(tiny(steps=2, queue="day")))
+        refused = fixed.cli("submit", spec, "--wait-for-hosts", status=None)
+        assert refused.returncode != 0 and "queue: 'day' was not created" in refused.stderr
+        fixed.cli("queue", "create", "day")
+        assert fixed.cli("submit", spec, "--wait-for-hosts").stdout.strip() == "1"
+    finally:
+        fixed.stop()

@@ -38,9 +38,9 @@ static void a_queue_is_created_changed_and_deleted(void **state) {
     assert_string_equal(all[0].name, "day");
     assert_int_equal(all[0].settings.max_priority, STORE_QUEUE_MAX_PRIORITY);
     OK(store_queue_delete(f->store, f->epoch, "night", &e));
-    FAILS(store_queue_delete(f->store, f->epoch, "night", &e), ST_NOT_FOUND, "no queue 'night'");
-    FAILS(store_queue_set(f->store, f->epoch, "night", &x, &e), ST_NOT_FOUND, "no queue 'night'");
-    FAILS(store_queue_get(f->store, f->m, "night", &row, &e), ST_NOT_FOUND, "no queue 'night'");
+    FAILS(store_queue_delete(f->store, f->epoch, "night", &e), ST_NOT_FOUND, "'night' was not created");
+    FAILS(store_queue_set(f->store, f->epoch, "night", &x, &e), ST_NOT_FOUND, "'night' was not created");
+    FAILS(store_queue_get(f->store, f->m, "night", &row, &e), ST_NOT_FOUND, "'night' was not created");
 }
 
 static void what_a_queue_used_is_kept_with_its_age(void **state) {
