@@ -17,7 +17,7 @@ static const ProtobufCServiceDescriptor *const tokens = &trainyard__v1__token_se
 struct token_args {
     const char *role;
     int64_t days;
-    bool join;
+    bool join, shared;
     const char *expires;
 };
 
@@ -71,8 +71,9 @@ static status_t show_created(const struct cli *c, const Trainyard__V1__CreateTok
 static status_t create(struct cli *c, const struct token_args *args, const char *name, struct err *e) {
     Trainyard__V1__CreateTokenRequest request = TRAINYARD__V1__CREATE_TOKEN_REQUEST__INIT;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
-    if (args->join && (args->role || args->days != OPTION_ABSENT))
-        return err_set(e, ST_INVALID_ARGUMENT, "--role and --days do not go with --join, which has --expires");
+    if (args->join && (args->role || args->days != OPTION_ABSENT || args->shared))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "--role, --days and --shared do not go with --join, which has --expires");
     if (args->expires && !args->join)
         return err_set(e, ST_INVALID_ARGUMENT, "--expires belongs to --join; other tokens have --days");
     if (args->join)
@@ -82,6 +83,7 @@ static status_t create(struct cli *c, const struct token_args *args, const char 
     if (args->days != OPTION_ABSENT && (args->days < 1 || args->days > 36500))
         return err_set(e, ST_INVALID_ARGUMENT, "--days: %" PRId64 " is not from 1 to 36500", args->days);
     request.name = (char *)name;
+    request.shared = args->shared;
     request.ttl_seconds = args->join ? JOIN_EXPIRES_S : args->days == OPTION_ABSENT ? 0 : args->days * 86400;
     if (args->expires)
         TRY(read_duration(args->expires, &request.ttl_seconds, e));
@@ -114,9 +116,12 @@ static void add_row(struct table *t, const void *message) {
     table_cell(t, "%s", created);
     table_cell(t, "%s", expires);
     table_cell(t, "%s", revoked);
+    table_cell(t, "%s", row->shared ? "any" : *row->executor ? output_id(row->executor) : "-");
 }
 
-static const struct output_columns columns = { { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED" }, add_row };
+static const struct output_columns columns = {
+    { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED", "EXECUTOR" }, add_row
+};
 
 static status_t list(struct cli *c, struct err *e) {
     Trainyard__V1__ListTokensRequest request = TRAINYARD__V1__LIST_TOKENS_REQUEST__INIT;
@@ -129,8 +134,9 @@ static status_t run_token(struct cli *c, const void *args_, char *const words[],
     const struct token_args *args = args_;
     const char *verb = words[0], *name = words[1];
     bool creates = strcmp(verb, "create") == 0;
-    if (!creates && (args->role || args->days != OPTION_ABSENT || args->join || args->expires))
-        return err_set(e, ST_INVALID_ARGUMENT, "--role, --days, --join and --expires belong to 'token create'");
+    if (!creates && (args->role || args->days != OPTION_ABSENT || args->join || args->shared || args->expires))
+        return err_set(e, ST_INVALID_ARGUMENT,
+                       "--role, --days, --shared, --join and --expires belong to 'token create'");
     if (strcmp(verb, "list") == 0 && !name)
         return list(c, e);
     if (creates && name)
@@ -146,6 +152,8 @@ static const struct option_row token_options[] = {
       NULL },
     { "days", 'd', "N", "create: the token expires after N days; default: never", OPTION_INT,
       offsetof(struct token_args, days), NULL },
+    { "shared", 0, NULL, "create --role EXECUTOR: any executors may attach with the token, not only the first one",
+      OPTION_FLAG, offsetof(struct token_args, shared), NULL },
     { "join", 0, NULL, "create: prints a join token for 'trainyard join' on the new host NAME", OPTION_FLAG,
       offsetof(struct token_args, join), NULL },
     { "expires", 0, "TIME", "create --join: the join token expires after TIME, 7d at most; default: 1h", OPTION_TEXT,
@@ -155,14 +163,16 @@ static const struct option_row token_options[] = {
 
 const struct command command_token = {
     .name = "token",
-    .arguments = "create NAME --role ROLE [--days N] | create NAME --join [--expires TIME] | list | revoke NAME",
+    .arguments =
+        "create NAME --role ROLE [--days N] [--shared] | create NAME --join [--expires TIME] | list | revoke NAME",
     .summary = "Creates, lists or revokes tokens, with which others may call the controller.",
     .details =
         "'create' prints the secret of the token once. A caller passes the secret in TRAINYARD_TOKEN, or in the file\n"
         "that TRAINYARD_TOKEN_FILE names, and may then do what the role allows. VIEWER reads; USER also submits,\n"
         "changes and deletes jobs; ADMIN also manages hosts and tokens; EXECUTOR is for trainyard-executor only, and\n"
-        "its NAME must be a name in the certificate of its host. A revoked token is refused within five seconds, and\n"
-        "its streams end.",
+        "its NAME must be a name in the certificate of its host. An EXECUTOR token speaks for the first executor that\n"
+        "attaches with it, and for no other, unless it is --shared. A revoked token is refused within five seconds,\n"
+        "and its streams end.",
     .example = "umask 077; trainyard token create ci --role USER --days 90 > ci.token\ntrainyard token revoke ci",
     .options = token_options,
     .args_bytes = sizeof(struct token_args),

@@ -59,5 +59,7 @@ void rpc_server_review(struct rpc_server *);
 
 /* For handlers: the name of the caller, "" on a server without an access check. */
 const char *rpc_caller(const struct rpc_call *);
+/* For handlers: whether the caller is the owner of a token. */
+bool rpc_has_token(const struct rpc_call *);
 
 #endif

@@ -108,6 +108,8 @@ void admit_begin(struct rpc_server *s, struct rpc_call *c) {
 
 const char *rpc_caller(const struct rpc_call *c) { return c->caller; }
 
+bool rpc_has_token(const struct rpc_call *c) { return atomic_load(&c->admitted); }
+
 /* ---- the review of open streams ---- */
 
 /* Takes a reference, unless the last one is already released: such a call is about to leave the list. */

@@ -19,17 +19,24 @@
 #include <string.h>
 
 /* Writes the rows in one transaction: all of them or none. */
-static enum write_result write_rows(struct controller *c, const struct store_executor *rows, size_t n, struct err *e) {
-    return WRITE_REPEATED(c, store_executor_attach(c->store, c->own_epoch, rows, n, e), e);
+static enum write_result write_rows(struct controller *c, const struct store_executor *rows, size_t n, status_t *ret,
+                                    struct err *e) {
+    return WRITE_REPEATED(c, *ret = store_executor_attach(c->store, c->own_epoch, rows, n, e), e);
+}
+
+static void row_of(const struct inbox_item *hello, struct store_executor *ret, struct device_rows *ret_devices) {
+    executor_row_of(hello->message->hello, ret, ret_devices);
+    ret->token = hello->token;
 }
 
 static bool store_together(struct controller *c, struct inbox_item *const *hellos, size_t n) {
     CLEANUP(freep) struct store_executor *rows = alloc_zeroed(n, sizeof *rows);
     CLEANUP(freep) struct device_rows *devices = alloc_zeroed(n, sizeof *devices);
     struct err e = { "" };
+    status_t st = ST_OK;
     for (size_t i = 0; i < n; i++)
-        executor_row_of(hellos[i]->message->hello, &rows[i], &devices[i]);
-    enum write_result after = write_rows(c, rows, n, &e);
+        row_of(hellos[i], &rows[i], &devices[i]);
+    enum write_result after = write_rows(c, rows, n, &st, &e);
     for (size_t i = 0; i < n; i++)
         device_rows_done(&devices[i]);
     return after == WRITE_DONE;
@@ -40,20 +47,22 @@ static bool store_alone(struct controller *c, const struct inbox_item *hello) {
     struct store_executor row;
     struct device_rows devices;
     struct err e = { "" };
-    executor_row_of(hello->message->hello, &row, &devices);
-    enum write_result after = write_rows(c, &row, 1, &e);
+    status_t st = ST_OK;
+    row_of(hello, &row, &devices);
+    enum write_result after = write_rows(c, &row, 1, &st, &e);
     device_rows_done(&devices);
     if (after == WRITE_DONE)
         return true;
     log_event(LOG_WARN, "executor_refused", "executor", LOG_STR(hello->executor), "incarnation",
               LOG_INT(hello->incarnation), "reason", LOG_STR(e.msg), NULL);
-    dispatch_refuse(c->dispatch, hello->executor, hello->incarnation, ST_ABORTED, e.msg);
+    dispatch_refuse(c->dispatch, hello->executor, hello->incarnation, st == ST_PERMISSION_DENIED ? st : ST_ABORTED,
+                    e.msg);
     return false;
 }
 
 /* Writes all rows together, because a thousand executors may attach at once. One executor may cause a refusal (its row
- * has a newer incarnation, or a text cannot be stored). Then each row is written alone, so that only this executor is
- * refused. */
+ * has a newer incarnation, its token speaks for another executor, or a text cannot be stored). Then each row is written
+ * alone, so that only this executor is refused. */
 void attach_write_rows(struct controller *c, struct inbox_item *const *items, size_t n) {
     struct inbox_item *hellos[EVENTS_PER_TURN];
     size_t n_hellos = 0;

@@ -593,6 +593,8 @@ status_t controller_handle_agent_message(struct controller *c, const char *execu
                                .message_bytes = trainyard__v1__agent_message__get_packed_size(m) };
     TRY(message_copy(&m->base, &item.message, e));
     strncpy(item.executor, executor, sizeof item.executor - 1);
+    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO) /* now: the stream may have ended later on */
+        dispatch_token(c->dispatch, executor, item.token);
     status_t st = inbox_put(c->inbox, &item, false, e);
     if (st != ST_OK)
         trainyard__v1__agent_message__free_unpacked(item.message, NULL);

@@ -207,6 +207,13 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
     return ticket;
 }
 
+void dispatch_token(struct dispatch *d, const char *executor, char ret[DISPATCH_CALLER_BYTES]) {
+    pthread_mutex_lock(&d->lock);
+    const struct known *en = find(d, executor);
+    snprintf(ret, DISPATCH_CALLER_BYTES, "%s", en && en->ticket && en->link.token ? en->caller : "");
+    pthread_mutex_unlock(&d->lock);
+}
+
 /* Adds the entry to the detached ones, with the newest incarnation of the executor. */
 static void note_detached(struct dispatch *d, struct known *en) {
     struct known *const *node = alloc_tree_node(en, &d->detached_by_name, by_name);

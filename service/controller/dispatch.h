@@ -50,7 +50,8 @@ struct dispatch_link {
     bool (*send)(void *ctx, const Trainyard__V1__ControllerMessage *m); /* false: full or closed */
     void (*close)(void *ctx, status_t st, const char *why);             /* detach follows from the stream's end */
     void *ctx;
-    const char *caller; /* the owner of the stream's token; copied. "": no token */
+    const char *caller; /* the name of the token, or of the user at a unix socket; copied. "": unknown */
+    bool token;         /* `caller` is the name of a token */
     struct dispatch_host host;
 };
 
@@ -70,6 +71,8 @@ bool dispatch_is_copy(struct dispatch *d, const char *executor, const char *host
  * refuses link->caller, or if the host is a copy (dispatch_is_copy). */
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
                          const struct dispatch_link *link);
+/* The name of the token with which the executor is attached; "": it is not, or without one. */
+void dispatch_token(struct dispatch *d, const char *executor, char ret[DISPATCH_CALLER_BYTES]);
 /* The stream has ended. The link is not called after this returns. */
 void dispatch_detach(struct dispatch *d, uint64_t ticket);
 /* A message has arrived: the lease is extended from now on the monotonic clock. */

@@ -6,6 +6,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "service/controller/dispatch.h"
 #include "service/scheduler/explain.h"
 
 #include <stdbool.h>
@@ -57,6 +58,7 @@ struct inbox_item {
     int64_t incarnation;                  /* of the executor that sent the message */
     Trainyard__V1__AgentMessage *message; /* owned */
     size_t message_bytes;                 /* packed */
+    char token[DISPATCH_CALLER_BYTES];    /* of a hello: with which the executor attaches; "": none */
     bool stored;                          /* set by the loop: the row of this hello is written */
     struct scheduler_job_row row;
     struct loop_request *request; /* owned: one reference */

@@ -129,9 +129,12 @@ static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m,
     TRY(check_hello(agent, h, e));
     snprintf(agent->executor, sizeof agent->executor, "%s", h->executor);
     agent->incarnation = h->incarnation;
-    struct dispatch_link link = {
-        .send = link_send, .close = link_close, .ctx = agent, .caller = rpc_caller(agent->call), .host = host_of(h)
-    };
+    struct dispatch_link link = { .send = link_send,
+                                  .close = link_close,
+                                  .ctx = agent,
+                                  .caller = rpc_caller(agent->call),
+                                  .token = rpc_has_token(agent->call),
+                                  .host = host_of(h) };
     agent->ticket = dispatch_attach(controller_dispatch(agent->controller), agent->executor, h->incarnation, &link);
     if (!agent->ticket &&
         !dispatch_admits(controller_dispatch(agent->controller), h->executor, rpc_caller(agent->call)))

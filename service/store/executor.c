@@ -10,6 +10,7 @@
 #include "service/store/executor.h"
 
 #include "service/store/pool.h"
+#include "service/store/token.h"
 
 #include <string.h>
 
@@ -194,6 +195,8 @@ static status_t attach(struct connection *c, const struct store_executor *execut
     for (size_t i = 0; i < n; i++) {
         const struct store_executor *x = &executors[i];
         int64_t attached;
+        if (x->token && *x->token)
+            TRY(token_bind_executor(c, x->token, x->id, e));
         TRY(sql_execute(c, &EXECUTOR_ATTACH,
                         ARGS(arg_text(x->id), arg_int8(x->incarnation), arg_text(x->hostname), arg_text(x->address),
                              arg_text(x->version), arg_int4(x->slots), arg_sentence(x->reason), arg_int4(x->cores)),

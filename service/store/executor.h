@@ -44,10 +44,12 @@ struct store_executor {
     const char *fault_reason;
     const struct store_device *devices;
     size_t n_devices;
+    const char *token; /* store_executor_attach: the token with which it attaches; NULL or "": none */
 };
 
 /* Inserts or replaces the rows as ATTACHED now, in their order, in one transaction. FAILED_PRECONDITION, with nothing
- * written, if a newer incarnation of one has attached. */
+ * written, if a newer incarnation of one has attached. PERMISSION_DENIED likewise, if the token of one may not speak
+ * for it (token.h). */
 MUST_CHECK status_t store_executor_attach(struct store *s, int64_t epoch, const struct store_executor *executors,
                                           size_t n, struct err *e);
 /* Replaces the devices of an executor, after one was quarantined or released. FAILED_PRECONDITION if a newer

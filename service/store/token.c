@@ -2,6 +2,8 @@
 
 #include "service/store/pool.h"
 
+#include <string.h>
+
 #define TEXT_OF(n)  TEXT_OF_(n)
 #define TEXT_OF_(n) #n
 
@@ -14,6 +16,8 @@ static const struct sql_column TOKEN_COLUMNS[] = {
     SQL_COLUMN(struct store_token, create_time_us, "create_time"),
     SQL_COLUMN(struct store_token, expire_time_us, "expire_time"),
     SQL_COLUMN(struct store_token, revoke_time_us, "revoke_time"),
+    SQL_COLUMN(struct store_token, executor, "executor"),
+    SQL_COLUMN(struct store_token, shared, "shared"),
 };
 static const struct sql_row TOKEN = SQL_ROW_OF(struct store_token, TOKEN_COLUMNS);
 
@@ -25,10 +29,12 @@ static const struct sql_query TOKEN_FULL = { { "token_full", "SELECT {columns} F
                                              SQL_SCALAR(bool, "count(*) >= " TEXT_OF(STORE_MAX_TOKENS)) };
 /* A row with the same digest is the row of this call, whose COMMIT was not answered. */
 static const struct sql_query TOKEN_CREATE = {
-    { "token_create", "INSERT INTO token (name, digest, role, expire_time) "
-                      "VALUES ($1, $2, $3, CASE WHEN $4 > 0 THEN now() + interval '1 second' * $4 END) "
+    { "token_create", "INSERT INTO token (name, digest, role, expire_time, shared) "
+                      "VALUES ($1, $2, $3, CASE WHEN $4 > 0 THEN now() + interval '1 second' * $4 END, $5) "
                       "ON CONFLICT (name) DO UPDATE SET digest = EXCLUDED.digest, role = EXCLUDED.role, "
-                      "create_time = now(), expire_time = EXCLUDED.expire_time, revoke_time = NULL "
+                      "create_time = now(), expire_time = EXCLUDED.expire_time, revoke_time = NULL, "
+                      "executor = CASE WHEN token.digest = EXCLUDED.digest THEN token.executor END, "
+                      "shared = EXCLUDED.shared "
                       "WHERE token.digest = EXCLUDED.digest OR token.revoke_time IS NOT NULL "
                       "OR token.expire_time <= now() RETURNING {columns}" },
     &TOKEN
@@ -49,6 +55,48 @@ static const struct sql_query TOKEN_LIST = {
 };
 static const struct sql_query TOKEN_ALL = { { "token_all", "SELECT {columns} FROM token ORDER BY digest" }, &TOKEN };
 
+#define EXPIRED_NOT "(expire_time IS NULL OR expire_time > now())"
+/* An expired token would keep its executor from the next one: the index knows only of those that were revoked. */
+static const struct sql TOKEN_UNBIND = { "token_unbind",
+                                         "UPDATE token SET executor = NULL WHERE executor = $1 AND name "
+                                         "<> $2 AND expire_time <= now()" };
+static const struct sql TOKEN_BIND = {
+    "token_bind", "UPDATE token SET executor = CASE WHEN NOT shared THEN $2 END WHERE name = $1 AND role = 4 AND "
+                  "revoke_time IS NULL AND " EXPIRED_NOT " AND (shared OR coalesce(executor, $2) = $2) AND NOT EXISTS "
+                  "(SELECT 1 FROM token o WHERE o.executor = $2 AND o.name <> $1 AND o.revoke_time IS NULL)"
+};
+static const struct sql_query TOKEN_NAMED = { { "token_named", "SELECT {columns} FROM token WHERE name = $1" },
+                                              &TOKEN };
+static const struct sql_query TOKEN_OF_EXECUTOR = {
+    { "token_of_executor", "SELECT {columns} FROM token WHERE executor = $1 AND revoke_time IS NULL" }, &TOKEN
+};
+
+static status_t refuse_bind(struct connection *c, const char *name, const char *executor, struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_token own = { 0 }, other;
+    bool found, taken;
+    TRY(sql_find(c, m, &TOKEN_NAMED, ARGS(arg_text(name)), &own, &found, e));
+    TRY(sql_find(c, m, &TOKEN_OF_EXECUTOR, ARGS(arg_text(executor)), &other, &taken, e));
+    if (found && *own.executor && strcmp(own.executor, executor) != 0)
+        return err_set(
+            e, ST_PERMISSION_DENIED,
+            "executor %.80s: the token '%s' speaks for executor %.80s only: create a token for each executor, "
+            "or a shared one",
+            executor, name, own.executor);
+    if (taken && strcmp(other.name, name) != 0)
+        return err_set(e, ST_PERMISSION_DENIED, "executor %.80s: the token '%s' speaks for it: revoke that one first",
+                       executor, other.name);
+    return err_set(e, ST_PERMISSION_DENIED, "executor %.80s: '%s' is no token of role EXECUTOR any more", executor,
+                   name);
+}
+
+status_t token_bind_executor(struct connection *c, const char *name, const char *executor, struct err *e) {
+    int64_t n;
+    TRY(sql_execute(c, &TOKEN_UNBIND, ARGS(arg_text(executor), arg_text(name)), NULL, e));
+    TRY(sql_execute(c, &TOKEN_BIND, ARGS(arg_text(name), arg_text(executor)), &n, e));
+    return n ? ST_OK : refuse_bind(c, name, executor, e);
+}
+
 static status_t create_token(struct connection *c, struct store_memory *m, const struct store_token *new, int64_t ttl_s,
                              struct store_token *ret, struct err *e) {
     bool full, created;
@@ -57,10 +105,10 @@ static status_t create_token(struct connection *c, struct store_memory *m, const
     if (full)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "there are %d tokens already, the revoked ones of %d days included",
                        STORE_MAX_TOKENS, STORE_TOKEN_KEEP_DAYS);
-    TRY(sql_find(
-        c, m, &TOKEN_CREATE,
-        ARGS(arg_text(new->name), arg_bytes(new->digest, STORE_TOKEN_DIGEST), arg_int2(new->role), arg_int8(ttl_s)),
-        ret, &created, e));
+    TRY(sql_find(c, m, &TOKEN_CREATE,
+                 ARGS(arg_text(new->name), arg_bytes(new->digest, STORE_TOKEN_DIGEST), arg_int2(new->role),
+                      arg_int8(ttl_s), arg_bool(new->shared)),
+                 ret, &created, e));
     return created ? ST_OK : err_set(e, ST_ALREADY_EXISTS, "the token '%s' exists already: revoke it first", new->name);
 }
 

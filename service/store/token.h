@@ -5,6 +5,7 @@
 
 #include "service/store/store.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* The number of rows includes tokens that have expired or were revoked. These are deleted after STORE_TOKEN_KEEP_DAYS,
@@ -22,10 +23,12 @@ struct store_token {
     int role;
     enum store_token_state state;
     int64_t create_time_us, expire_time_us, revoke_time_us;
+    const char *executor; /* of role EXECUTOR: the one that it speaks for; "": none has attached yet, or it is shared */
+    bool shared;          /* of role EXECUTOR: for any executors that no other token has */
 };
 
-/* Creates a token with the name, digest and role of `new`, which expires after ttl_s (0: never). The name of a token
- * that expired or was revoked may be used again. ALREADY_EXISTS if the name has a good token with another digest,
+/* Creates a token with the name, digest, role and shared of `new`, which expires after ttl_s (0: never). The name of a
+ * token that expired or was revoked may be used again. ALREADY_EXISTS if the name has a good token with another digest,
  * RESOURCE_EXHAUSTED if there are STORE_MAX_TOKENS. A repeated call with the same digest changes nothing. */
 MUST_CHECK status_t store_token_create(struct store *s, struct store_memory *m, int64_t epoch,
                                        const struct store_token *new, int64_t ttl_s, struct store_token *ret,
@@ -44,5 +47,11 @@ MUST_CHECK status_t store_token_list(struct store *s, struct store_memory *m, co
 /* All tokens, by digest. */
 MUST_CHECK status_t store_token_all(struct store *s, struct store_memory *m, struct store_token **ret, size_t *ret_n,
                                     struct err *e);
+
+struct connection;
+/* In a transaction of the store: the executor attaches with this token, which speaks for it from now on, unless it is
+ * shared. PERMISSION_DENIED: the token is not a good one of role EXECUTOR (4), it speaks for another executor, or
+ * another good token speaks for this one. */
+MUST_CHECK status_t token_bind_executor(struct connection *c, const char *name, const char *executor, struct err *e);
 
 #endif

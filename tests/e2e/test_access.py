@@ -290,7 +290,7 @@ def test_a_drained_host_says_whose_token_asked_for_it(controller, tokens):
     controller.cli("undrain", "host-1", token=tokens["ADMIN"])
 
 
-def test_an_executor_that_is_attached_by_one_token_is_closed_to_another(controller, tokens):
+def test_an_executor_and_its_token_belong_together(controller, tokens):
     def stream(calls, name, token, first):
         """What the service says to a stream whose first message this is, which stays open. Its iterator."""
         stop = threading.Event()
@@ -303,24 +303,38 @@ def test_an_executor_that_is_attached_by_one_token_is_closed_to_another(controll
                                    response_deserializer=lambda b: b)
         return call(messages(), metadata=[("authorization", f"Bearer {token}")], timeout=60 * PATIENCE)
 
-    def refused(name, first):
+    def refusal(token, name, first):
         with pytest.raises(grpc.RpcError) as failure:
-            next(stream(calls, name, other, first))
-        assert failure.value.code() == DENIED
-        assert failure.value.details() == "executor shared is attached by the token of another caller than 'second'"
+            next(stream(calls, name, token, first))
+        assert failure.value.code() in (DENIED, grpc.StatusCode.UNAVAILABLE), failure.value
+        return failure.value.details()
 
-    open_streams, other = [], controller.token("second", "EXECUTOR")
-    executor = text_field(1, "shared")
-    hello = text_field(1, executor + bytes([2 << 3, 1]) + text_field(3, "0") + text_field(4, "host") + text_field(5, "127.0.0.1"))
+    def hello(executor):
+        return text_field(1, text_field(1, executor) + bytes([2 << 3, 1]) + text_field(3, "0") + text_field(4, "host") + text_field(5, "127.0.0.1"))
+
+    open_streams, first, other = [], controller.token("first", "EXECUTOR"), controller.token("second", "EXECUTOR")
+    shared = controller.cli("token", "create", "fleet", "--role", "EXECUTOR", "--shared", by_socket=True).stdout.strip()
     with channel(controller.address) as calls:
         try:
-            attached = stream(calls, "Attach", tokens["EXECUTOR"], hello)
+            attached = stream(calls, "Attach", first, hello("host-a"))
             next(attached)  # its welcome
-            refused("Attach", hello)
-            refused("Report", executor + bytes([3 << 3, 1, 4 << 3, 1]))
+            foreign = "executor host-a is attached by the token of another caller than 'second'"
+            assert refusal(other, "Attach", hello("host-a")) == foreign
+            assert refusal(other, "Report", text_field(1, "host-a") + bytes([3 << 3, 1, 4 << 3, 1])) == foreign
+            attached.cancel()
+            # No one else speaks for it either when it is away, nor does its token speak for another one.
+            wait_until(lambda: refusal(other, "Attach", hello("host-a")) == "executor host-a: the token 'first' speaks for it: revoke that one first",
+                       60, "the executor keeps its token")
+            wait_until(lambda: refusal(first, "Attach", hello("host-b")) == "executor host-b: the token 'first' speaks for executor host-a only: "
+                       "create a token for each executor, or a shared one", 60, "the token keeps its executor")
+            for executor in ("host-b", "host-c"):
+                next(stream(calls, "Attach", shared, hello(executor)))
         finally:
             for stop in open_streams:
                 stop.set()
+    listed = {line.split()[0]: line.split()[-1] for line in controller.cli("token", "list", by_socket=True).stdout.splitlines()}
+    assert (listed["first"], listed["second"], listed["fleet"], listed["viewer"]) == ("host-a", "-", "any", "-")
+    assert "shared" in controller.cli("token", "create", "x", "--role", "USER", "--shared", by_socket=True, status=2).stderr
 
 
 def test_tokens_are_listed_without_their_secrets(controller, tokens):

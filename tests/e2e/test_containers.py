@@ -395,7 +395,7 @@ def test_the_pods_of_kubernetes_train_a_job_with_tls_and_a_token(images, tiny, t
         for probe in probes:
             wait_until(lambda: images.podman("exec", "controller", *probe, status=None).returncode == 0, 60, f"{probe} answers")
         (node.directory / "trainyard-executor-token" / "token").write_text(
-            trainyard("token", "create", "executors", "--role", "EXECUTOR"))
+            trainyard("token", "create", "executors", "--role", "EXECUTOR", "--shared"))
         node.run(executor, executor["containers"][0], "--detach", "--name=executor", "--network=container:controller")
         wait_until(lambda: "ATTACHED" in trainyard("executors"), 60, "the executor attaches")
         spec = tiny(steps=5)

@@ -34,7 +34,7 @@ class Site:
         address = self.controller.stdout.readline().split()[1]
         self.up.address = f"unix:{directory}/c.sock"
         token = directory / "slurm.token"
-        token.write_text(self.up.cli("token", "create", "slurm", "--role", "EXECUTOR").stdout)
+        token.write_text(self.up.cli("token", "create", "slurm", "--role", "EXECUTOR", "--shared").stdout)
         token.chmod(0o600)
         self.environment = {
             "TRAINYARD_CONTROLLER": f"localhost:{address.rpartition(':')[2]}", "TRAINYARD_TOKEN_FILE": str(token),

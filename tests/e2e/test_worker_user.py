@@ -39,7 +39,7 @@ def place(text_file):
     socket = pathlib.Path(service.address.removeprefix("unix:"))
     socket.parent.chmod(0o711)  # an agent of another user dials it below
     socket.chmod(0o666)
-    service.token = service.cli("token", "create", "agents", "--role", "EXECUTOR").stdout.strip()  # another user needs one
+    service.token = service.cli("token", "create", "agents", "--role", "EXECUTOR", "--shared").stdout.strip()  # another user needs one
     yield directory, service
     service.stop()
     shutil.rmtree(directory)

@@ -5,6 +5,9 @@
 
 #include <grpc/health/v1/health.pb-c.h>
 #include <grpc/reflection/v1/reflection.pb-c.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 /* The owner of token "one" may call methods with rule 1; the owner of "two", those with rules 1 and 2. */
 struct gate {
@@ -155,6 +158,57 @@ static void a_call_by_a_unix_socket_is_checked_by_its_user_unless_it_has_a_token
     close_gated(g);
     g = open_gated_by(NULL, 0, "unix:%s/s");
     expect(g, NULL, ST_UNAUTHENTICATED, "Unary needs a token");
+    close_gated(g);
+}
+
+/* What /proc shows of a descriptor: "socket:[INODE]". */
+static void read_descriptor(int fd, char ret[64]) {
+    char path[32];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(path, ret, 63);
+    ret[n > 0 ? n : 0] = '\0';
+}
+
+/* A connection that the server, which is this process, has accepted on its socket. */
+static int accepted_connection(const struct gated *g) {
+    const char *path = g->fixture.address + strlen("unix:");
+    for (int fd = 0; fd < 1024; fd++) {
+        struct sockaddr_un own = { .sun_family = AF_UNSPEC };
+        socklen_t size = sizeof own, flag = sizeof(int);
+        int listens = 1;
+        if (getsockname(fd, (struct sockaddr *)&own, &size) == 0 && own.sun_family == AF_UNIX &&
+            strcmp(own.sun_path, path) == 0 && getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag) == 0 &&
+            !listens)
+            return fd;
+    }
+    return -1;
+}
+
+/* The user of a call is found by the descriptor of its connection: while the call exists, no other connection may have
+ * that number, also if the client is gone. */
+static void a_call_keeps_the_descriptor_of_its_connection(void **state) {
+    (void)state;
+    struct gated *g = open_gated("unix:%s/s");
+    char before[64], now[64];
+    struct err e;
+    Test__V1__EchoReply *reply = NULL;
+    atomic_store(&g->gate.user_rule, 1);
+    atomic_store(&g->gate.hold, true);
+    struct rpc_channel *channel = dial(g, "two");
+    for (int64_t timeout_ms = 100; !atomic_load(&g->gate.held); timeout_ms *= 2) /* a call may be too late to arrive */
+        assert_int_equal(ask(channel, "caller", timeout_ms, &reply, NULL, &e), ST_DEADLINE_EXCEEDED);
+    const int fd = accepted_connection(g);
+    assert_true(fd >= 0);
+    read_descriptor(fd, before);
+    rpc_channel_close(channel);
+    struct pollfd gone = { .fd = fd, .events = POLLRDHUP };
+    AWAIT(poll(&gone, 1, 0) == 1);
+    for (int i = 0; i < 10; i++)
+        expect(g, NULL, ST_OK, "me"); /* other connections come and go */
+    read_descriptor(fd, now);
+    assert_string_equal(now, before);
+    atomic_store(&g->gate.hold, false);
+    AWAIT(accepted_connection(g) < 0);
     close_gated(g);
 }
 
@@ -457,6 +511,7 @@ int main(void) {
         cmocka_unit_test(a_method_without_a_rule_is_not_served),
         cmocka_unit_test(a_method_that_does_not_declare_its_record_is_not_served),
         cmocka_unit_test(a_call_by_a_unix_socket_is_checked_by_its_user_unless_it_has_a_token),
+        cmocka_unit_test(a_call_keeps_the_descriptor_of_its_connection),
         cmocka_unit_test(a_call_over_plain_tcp_is_checked),
         cmocka_unit_test(calls_within_the_process_are_checked_each_with_its_own_token),
         cmocka_unit_test(no_process_listens_within_itself_without_rules),

@@ -174,6 +174,8 @@ static const char *const REFUSED[] = {
     "INSERT INTO secret (name, key, ciphertext, creator) VALUES ('A', repeat('0', 16), repeat('x', 28)::bytea, '')",
     "INSERT INTO secret (name, key, ciphertext, creator, update_time) SELECT 'A', '0123456789abcdef', "
     "decode(repeat('00', 29), 'hex'), '', now() - interval '1 day'",
+    "UPDATE token SET executor = 'x'",
+    "UPDATE token SET shared = true",
     "INSERT INTO audit VALUES (now(), 1, '', '', '', 'Method', '', NULL, '', 'OK', '')",
     "INSERT INTO audit VALUES (now(), 1, '', '', '', 'S.M', '', NULL, '', 'ok', '')",
     "INSERT INTO audit VALUES (now(), 1, '', '', '', 'S.M', '', NULL, '', 'OK', '', -1)",

@@ -1,6 +1,7 @@
 /* Tokens: creating, finding and revoking them; which of their data is stored, and for how long. */
 #include "tests/store/store_fixture.h"
 
+#include "service/store/executor.h"
 #include "service/store/token.h"
 
 #include <stdio.h>
@@ -111,6 +112,72 @@ static void their_number_is_bounded(void **state) {
     FAILS(store_token_create(f->store, f->m, f->epoch, &more, 0, &row, &e), ST_RESOURCE_EXHAUSTED, "10000 tokens");
 }
 
+static status_t attach_with(struct fixture *f, const char *token, const char *executor, struct err *e) {
+    const struct store_executor x = { .id = executor,
+                                      .incarnation = 1,
+                                      .state = STORE_EXECUTOR_ATTACHED,
+                                      .hostname = "h",
+                                      .address = "a",
+                                      .version = "v",
+                                      .slots = 1,
+                                      .reason = "",
+                                      .token = token };
+    return store_executor_attach(f->store, f->epoch, &x, 1, e);
+}
+
+static void create_for_executors(struct fixture *f, const char *name, uint8_t mark, int64_t ttl_s, bool shared) {
+    struct store_token new = token_of(name, mark, 4), row;
+    new.shared = shared;
+    OK(store_token_create(f->store, f->m, f->epoch, &new, ttl_s, &row, &e));
+    assert_string_equal(row.executor, "");
+    assert_int_equal(row.shared, shared);
+}
+
+static void a_token_speaks_for_its_first_executor_alone(void **state) {
+    struct fixture *f = *state;
+    struct store_token row, *rows;
+    size_t n;
+    create_for_executors(f, "one", 1, 0, false);
+    create_for_executors(f, "two", 2, 0, false);
+    create_for_executors(f, "fleet", 3, 0, true);
+    create(f, "user", 4, 0);
+    OK(attach_with(f, "one", "a", &e));
+    OK(attach_with(f, "one", "a", &e));
+    FAILS(attach_with(f, "one", "b", &e), ST_PERMISSION_DENIED,
+          "executor b: the token 'one' speaks for executor a only: create a token for each executor, or a shared one");
+    FAILS(attach_with(f, "two", "a", &e), ST_PERMISSION_DENIED,
+          "executor a: the token 'one' speaks for it: revoke that one first");
+    FAILS(attach_with(f, "fleet", "a", &e), ST_PERMISSION_DENIED, "the token 'one' speaks for it");
+    FAILS(attach_with(f, "user", "c", &e), ST_PERMISSION_DENIED, "'user' is no token of role EXECUTOR any more");
+    FAILS(attach_with(f, "nobody", "c", &e), ST_PERMISSION_DENIED, "'nobody' is no token of role EXECUTOR any more");
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM executor"), 1); /* a refusal writes no row */
+    OK(attach_with(f, "fleet", "b", &e));
+    OK(attach_with(f, "fleet", "c", &e));
+    OK(attach_with(f, "two", "b", &e)); /* a shared token keeps no executor */
+    FAILS(attach_with(f, "fleet", "b", &e), ST_PERMISSION_DENIED, "the token 'two' speaks for it");
+    OK(attach_with(f, "", "a", &e)); /* a user at a unix socket */
+    OK(store_token_list(f->store, f->m, "one", 1, &rows, &n, &e));
+    assert_string_equal(rows[0].executor, "b");
+    OK(store_token_revoke(f->store, f->m, f->epoch, "one", &row, &e));
+    FAILS(attach_with(f, "one", "a", &e), ST_PERMISSION_DENIED, "any more");
+    OK(attach_with(f, "fleet", "a", &e));
+    create_for_executors(f, "one", 5, 0, false); /* the name is free, and speaks for nobody yet */
+    OK(attach_with(f, "one", "d", &e));
+}
+
+static void an_expired_token_leaves_its_executor_to_the_next_one(void **state) {
+    struct fixture *f = *state;
+    create_for_executors(f, "old", 1, 60, false);
+    create_for_executors(f, "new", 2, 0, false);
+    OK(attach_with(f, "old", "a", &e));
+    FAILS(attach_with(f, "new", "a", &e), ST_PERMISSION_DENIED, "the token 'old' speaks for it");
+    pg_run(f->conninfo,
+           "UPDATE token SET create_time = now() - interval '2 days', expire_time = now() - interval '1 day' "
+           "WHERE name = 'old'");
+    FAILS(attach_with(f, "old", "a", &e), ST_PERMISSION_DENIED, "any more");
+    OK(attach_with(f, "new", "a", &e));
+}
+
 static void only_the_leader_may_change_tokens(void **state) {
     struct fixture *f = *state;
     struct store_token row, new = token_of("ci", 1, 1);
@@ -126,6 +193,8 @@ int main(void) {
         TEST(one_secret_is_one_token),
         TEST(expired_and_revoked_tokens_are_deleted_after_a_month),
         TEST(their_number_is_bounded),
+        TEST(a_token_speaks_for_its_first_executor_alone),
+        TEST(an_expired_token_leaves_its_executor_to_the_next_one),
         TEST(only_the_leader_may_change_tokens),
     };
     return cmocka_run_group_tests_name("store tokens", tests, fixture_group_setup, fixture_group_teardown);

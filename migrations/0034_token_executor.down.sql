@@ -1,0 +1,1 @@
+ALTER TABLE token DROP COLUMN executor, DROP COLUMN shared;
