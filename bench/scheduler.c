@@ -6,9 +6,9 @@
  *     bench_scheduler kueue
  *
  * The second form runs the jobs of Kueue's performance test (test/performance/scheduler, baseline): 5 cohorts of 6
- * queues with a quota of 20 slots and up to 100 borrowed ones; in each queue 350 jobs of 1 slot and 200 ms every 100 ms,
- * 100 of 5 slots and 500 ms every 500 ms, and 50 of 20 slots and 1 s every 1,200 ms, with rising priorities. Time is
- * virtual; one executor has slots for all quotas. No job is preempted, as Kueue's are.
+ * queues with a quota of 20 slots and up to 100 borrowed ones; in each queue 350 jobs of 1 slot and 200 ms every
+ * 100 ms, 100 of 5 slots and 500 ms every 500 ms, and 50 of 20 slots and 1 s every 1,200 ms, with rising priorities.
+ * Time is virtual; one executor has slots for all quotas. No job is preempted, as Kueue's are.
  *
  * Prints one line for each kind of event: its number, the median, the 99th percentile and the longest.
  * bench/scheduler.py makes a table of them. */
