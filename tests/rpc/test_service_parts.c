@@ -219,6 +219,84 @@ static void an_executor_is_its_callers_while_it_is_attached(void **state) {
     dispatch_free(d);
 }
 
+enum { PEER_HOSTS = DISPATCH_PEERS_MAX + 8 };
+
+struct peer_hosts {
+    struct dispatch *d;
+    struct link link;
+    uint64_t tickets[PEER_HOSTS];
+    char names[PEER_HOSTS][16], *all[PEER_HOSTS];
+};
+
+/* Hosts "0", "1" and so on, which serve caches at "http://0" and so on, but for the one that is `silent`. */
+static void peer_hosts_attach(struct peer_hosts *h, int silent) {
+    *h = (struct peer_hosts){ .d = dispatch_new() };
+    for (int i = 0; i < PEER_HOSTS; i++) {
+        struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &h->link, .caller = "" };
+        snprintf(h->names[i], sizeof h->names[i], "%d", i);
+        h->all[i] = h->names[i];
+        if (i != silent)
+            snprintf(link.host.cache.url, sizeof link.host.cache.url, "http://%d", i);
+        snprintf(link.host.cache.token, sizeof link.host.cache.token, "token-%d", i);
+        h->tickets[i] = dispatch_attach(h->d, h->names[i], 1, &link);
+        welcome(h->d, h->names[i]);
+    }
+}
+
+static void peer_hosts_detach(struct peer_hosts *h) {
+    for (int i = 0; i < PEER_HOSTS; i++)
+        dispatch_detach(h->d, h->tickets[i]);
+    dispatch_free(h->d);
+}
+
+/* All of a gang agree who reads: the first ones that serve a cache. */
+static void the_hosts_of_an_attempt_know_the_same_readers(void **state) {
+    (void)state;
+    struct peer_hosts h;
+    struct dispatch_peers peers;
+    peer_hosts_attach(&h, 2);
+    for (int i = 0; i < PEER_HOSTS; i++) {
+        const bool reads = i <= DISPATCH_PEERS_MAX && i != 2; /* host 2 serves no cache: one more reads */
+        dispatch_find_peers(h.d, h.names[i], h.all, PEER_HOSTS, &peers);
+        char own[32];
+        snprintf(own, sizeof own, "http://%d", i);
+        assert_string_equal(peers.own, reads ? own : "");
+        assert_int_equal(peers.n_gang, DISPATCH_PEERS_MAX - reads);
+        for (int k = 0, reader = 0; k < peers.n_gang; k++, reader++) {
+            char url[32], token[32];
+            reader += reader == 2 || (reads && reader == i);
+            reader += reader == 2 || (reads && reader == i);
+            snprintf(url, sizeof url, "http://%d", reader);
+            snprintf(token, sizeof token, "token-%d", reader);
+            assert_string_equal(peers.items[k].url, url);
+            assert_string_equal(peers.items[k].token, token);
+        }
+    }
+    peer_hosts_detach(&h);
+}
+
+static void the_other_peers_are_the_hosts_that_copied_last(void **state) {
+    (void)state;
+    struct peer_hosts h;
+    struct dispatch_peers peers;
+    char *gang[] = { "3", "3", "4" };
+    peer_hosts_attach(&h, -1);
+    dispatch_find_peers(h.d, "3", gang, 3, &peers);
+    assert_int_equal(peers.n, 1); /* nobody else has copied anything */
+    assert_string_equal(peers.items[0].url, "http://4");
+    for (int i = 5; i < PEER_HOSTS; i++)
+        dispatch_find_peers(h.d, h.names[i], &h.all[i], 1, &peers);
+    dispatch_find_peers(h.d, "3", gang, 3, &peers);
+    assert_int_equal(peers.n, DISPATCH_PEERS_MAX);
+    assert_int_equal(peers.n_gang, 1);
+    char last[32];
+    snprintf(last, sizeof last, "http://%d", PEER_HOSTS - 1);
+    assert_string_equal(peers.items[1].url, last);
+    for (int k = 0; k < peers.n; k++)
+        assert_string_not_equal(peers.items[k].url, "http://3");
+    peer_hosts_detach(&h);
+}
+
 /* Two hosts that were made from one image, with the same id and incarnation. */
 static void a_copy_of_an_executors_directory_does_not_take_its_place(void **state) {
     (void)state;
@@ -596,6 +674,8 @@ int main(void) {
         cmocka_unit_test(the_largest_addresses_of_the_largest_gang_fit_into_one_message),
         cmocka_unit_test(a_newer_start_replaces_the_link_and_an_older_one_is_refused),
         cmocka_unit_test(an_executor_is_its_callers_while_it_is_attached),
+        cmocka_unit_test(the_hosts_of_an_attempt_know_the_same_readers),
+        cmocka_unit_test(the_other_peers_are_the_hosts_that_copied_last),
         cmocka_unit_test(a_copy_of_an_executors_directory_does_not_take_its_place),
         cmocka_unit_test(a_ticket_finds_its_own_executor_after_others_came_and_went),
         cmocka_unit_test(a_link_that_does_not_read_is_closed),
