@@ -17,7 +17,7 @@ import pytest
 from data_program import COMMAND, HOST_FAULT, Program, order, running_command
 from monitored import Monitored
 from object_store import SECRETS, free_ports, s3_put, seaweedfs, weed_program
-from service_fixture import wait_until
+from service_fixture import BIN, PATIENCE, wait_until
 from store_hosts import Host, children, service_of_hosts, stored
 from test_data_program import MIB, copies, good, s3, sha256, store
 
@@ -325,6 +325,18 @@ def test_an_address_in_use_is_one_sentence(caches, tmp_path):
 
 
 # ---- the service ----
+
+@pytest.mark.parametrize("address, words", [
+    ("0.0.0.0:7703", "can be reached by other machines: it needs --tls-ca, --tls-cert and --tls-key"),
+    ("127.0.0.1", "is not ADDR:PORT"), ("127.0.0.1:0", "is not ADDR:PORT"), ("[::1]:65536", "is not ADDR:PORT"), ("[::1:80", "is not ADDR:PORT"),
+])
+def test_an_executor_that_cannot_serve_its_cache_does_not_start(tmp_path, address, words):
+    (tmp_path / "checkpoints").mkdir()
+    done = subprocess.run([BIN / "trainyard-executor", "--controller", f"unix:{tmp_path}/none", "--directory", tmp_path / "state",
+                           "--checkpoint-root", tmp_path / "checkpoints", "--cache-listen", address], capture_output=True, text=True,
+                          timeout=60 * PATIENCE)
+    assert done.returncode != 0 and f"--cache-listen: '{address}' {words}" in done.stderr, done.stderr
+
 
 @contextlib.contextmanager
 def served_hosts(directory, n):

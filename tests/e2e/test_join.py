@@ -10,6 +10,7 @@ import tempfile
 
 import pytest
 
+from object_store import Store, free_ports
 from service_fixture import BIN, PATIENCE, ROOT, Database, Service, wait_until
 
 TLS = ("--tls-ca", "good.pem", "--tls-cert", "server.pem", "--tls-key", "server.key")
@@ -117,6 +118,25 @@ def test_a_certificate_of_a_joined_host_serves_nobody(cluster):
         return subprocess.run(["openssl", "verify", "-CAfile", "good.pem", "-purpose", purpose, "localhost/cert.pem"],
                               cwd=cluster.directory, capture_output=True).returncode
     assert verify("sslclient") == 0 and verify("sslserver") != 0
+
+
+def test_a_joined_host_reads_the_copies_of_another_one_with_its_certificate(cluster, tiny, text_file):
+    """Those certificates are for clients alone, and name no address."""
+    with contextlib.closing(Store()) as store:
+        store.put("/bucket/text", text_file.read_bytes())
+        spec = tiny(steps=2)
+        spec["data"]["text"]["files"], spec["stores"] = ["s3://bucket/text"], {"s3": {"endpoint": store.url}}
+        (cluster.directory / "peers.json").write_text(json.dumps(spec))
+        hosts = []
+        for name, port in zip(("cache-1", "cache-2"), free_ports(2)):
+            hosts.append(cluster.host(name, cluster.join_token(name), "--cache-listen", f"0.0.0.0:{port}"))
+            cluster.cli("watch", cluster.cli("submit", "peers.json").strip())
+            if len(hosts) == 1:
+                cluster.cli("drain", cluster.attached()[0]["name"])
+        assert store.count("GET", "/bucket/text") == 1 and store.count("HEAD", "/bucket/text") >= 2
+        for host in hosts:
+            host.terminate()
+            host.wait(60 * PATIENCE)
 
 
 def test_a_revoked_token_is_refused(cluster):
