@@ -9,7 +9,8 @@
  * number for each job. The classes are bounded: a job beyond the bound has none, and its capacity is computed from all
  * hosts (lacking.c), as for a job that avoids hosts.
  *
- * capacity_sum is the short form of queue_capacity_for; the simulation compares both. */
+ * capacity_sum is the short form of queue_capacity_for. tests/unit/test_scheduler_order.c compares what follows from it
+ * with a walk of all hosts. */
 #include "base/alloc.h"
 #include "service/scheduler/state.h"
 

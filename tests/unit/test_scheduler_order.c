@@ -366,11 +366,62 @@ static void a_placing_looks_at_few_of_many_waiting_jobs(void **state) {
     assert_effort(b, &effort, 2);
 }
 
+static int count(const struct bench *b, enum scheduler_action_kind kind) {
+    int n = 0;
+    for (size_t i = 0; i < b->out.n; i++)
+        n += b->out.items[i].kind == kind;
+    return n;
+}
+
+static void a_tick_loses_a_bounded_number_of_executors_and_the_next_goes_on(void **state) {
+    struct bench *b = *state;
+    enum { N = 3 * SCHEDULER_LOST_PER_TICK / 2 };
+    for (int i = 0; i < N; i++) {
+        char id[16];
+        snprintf(id, sizeof id, "h%d", i);
+        attach(b, id, 1, 1, NULL);
+    }
+    int lost[2] = { 0 }, ticks = 0;
+    for (; ticks < 1000 && lost[1] == 0; ticks++) {
+        b->now += SCHEDULER_TICK_MS;
+        tell(b, (struct scheduler_event){ .kind = EV_TICK });
+        if (count(b, ACT_EXECUTOR_LOST) > 0)
+            lost[lost[0] > 0] = count(b, ACT_EXECUTOR_LOST);
+    }
+    assert_int_equal(lost[0], SCHEDULER_LOST_PER_TICK);
+    assert_int_equal(lost[1], N - SCHEDULER_LOST_PER_TICK);
+}
+
+static void a_tick_restarts_a_bounded_number_of_jobs_and_the_next_goes_on(void **state) {
+    struct bench *b = *state;
+    enum { N = 3 * SCHEDULER_RESTARTS_PER_TICK / 2 };
+    attach(b, "h", 1, N, NULL);
+    for (int64_t id = 1; id <= N; id++)
+        submit(b, id, 0, 1, 5);
+    attach(b, "h", 2, 0, NULL); /* its agent came back without its ranks, and without slots */
+    for (int64_t id = 1; id <= N; id++) {
+        run_one(b, id, 1);
+        end_part(b, "h", id, 1, 0, RANK_END_UNKNOWN, "was killed");
+        store(b, id, 1, 0);
+    }
+    int waits[2] = { 0 };
+    for (int ticks = 0; ticks < 1000 && waits[1] == 0; ticks++) {
+        b->now += SCHEDULER_TICK_MS;
+        tell(b, (struct scheduler_event){ .kind = EV_TICK });
+        if (count(b, ACT_JOB_STATE) > 0) /* to QUEUED */
+            waits[waits[0] > 0] = count(b, ACT_JOB_STATE);
+    }
+    assert_int_equal(waits[0], SCHEDULER_RESTARTS_PER_TICK);
+    assert_int_equal(waits[1], N - SCHEDULER_RESTARTS_PER_TICK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_start_where_the_reference_scheduler_starts_them),
         ON_BENCH(a_placing_starts_a_bounded_number_of_jobs_and_the_next_goes_on),
         ON_BENCH(a_placing_looks_at_few_of_many_waiting_jobs),
+        ON_BENCH(a_tick_loses_a_bounded_number_of_executors_and_the_next_goes_on),
+        ON_BENCH(a_tick_restarts_a_bounded_number_of_jobs_and_the_next_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -263,6 +263,23 @@ static void a_queue_that_used_more_waits_and_half_of_it_is_forgotten_after_the_h
     assert_true(use_of(b, "a").average > 1.49 && use_of(b, "a").average < 1.51); /* one slot since */
 }
 
+static void the_order_of_queues_changes_with_time_alone(void **state) {
+    struct bench *b = *state;
+    const double much[2] = { 3 };
+    attach(b, "h", 1, 3, NULL);
+    scheduler_load_queue(b->s, &(struct scheduler_queue){ NO_LIMITS("b") }, much, 0, b->now);
+    enqueue(b, (struct submitted){ .job = 1, .queue = "a" });
+    enqueue(b, (struct submitted){ .job = 2, .queue = "a", .world_size = 3 });
+    enqueue(b, (struct submitted){ .job = 3, .queue = "b" });
+    assert_int_equal(started(b), 0); /* it would fit, behind job 2, whose queue has the lower share */
+    for (int day = 0; day < 3 && started(b) == 0; day++) {
+        b->now += SCHEDULER_HALF_TIME_MS;
+        see(b, "h");
+        tell(b, (struct scheduler_event){ .kind = EV_TICK });
+    }
+    assert_int_equal(started(b), 3);
+}
+
 static void what_a_queue_used_counts_under_the_next_leader(void **state) {
     struct bench *b = *state;
     b->now = 1000;
@@ -473,6 +490,7 @@ int main(void) {
         ON_BENCH(a_ceiling_lowers_priorities_also_of_jobs_that_wait),
         ON_BENCH(queues_share_the_slots_by_their_weights),
         ON_BENCH(a_queue_that_used_more_waits_and_half_of_it_is_forgotten_after_the_half_time),
+        ON_BENCH(the_order_of_queues_changes_with_time_alone),
         ON_BENCH(what_a_queue_used_counts_under_the_next_leader),
         ON_BENCH(an_elastic_job_takes_spare_slots_within_the_quota_alone),
         cmocka_unit_test(no_job_starts_beyond_a_limit_and_all_jobs_end),
