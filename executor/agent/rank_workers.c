@@ -249,6 +249,7 @@ status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attemp
     if (!order->spec->program)                /* the secrets of a model are for stores, which its ranks do not reach */
         own.n_secrets = 0;
     own.n_cache_peers = 0;
+    own.cache_url = (char *)(uintptr_t) "";
     s.attempt = &own;
     struct shard_folders folders;
     shard_folders_of(host, order, &folders);

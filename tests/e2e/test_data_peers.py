@@ -339,11 +339,11 @@ def test_an_executor_that_cannot_serve_its_cache_does_not_start(tmp_path, addres
 
 
 @contextlib.contextmanager
-def served_hosts(directory, n):
+def served_hosts(directory, n, *options):
     """A service, and n hosts with a slot each that serve their caches."""
     with service_of_hosts(directory, 0) as (service, hosts):
         for i, port in enumerate(free_ports(n)):
-            hosts.append(Host(service, directory / f"host-{i}", options=("--cache-listen", f"127.0.0.1:{port}")))
+            hosts.append(Host(service, directory / f"host-{i}", options=("--cache-listen", f"127.0.0.1:{port}", *options)))
         yield service, hosts
 
 
@@ -391,6 +391,23 @@ def test_the_hosts_of_a_service_read_each_object_once(store, texts, tiny, tmp_pa
         together, both = trained(service, spec)
         assert len(both) == 2 and together == weights
         assert reads(store, texts) == 8, "two hosts that start together read each object once"
+
+
+def test_ranks_do_not_get_the_addresses_and_tokens_of_caches(store, texts, tiny, tmp_path):
+    """Workers that write down what the agent sends to them."""
+    worker = tmp_path / "worker"
+    worker.write_text(f"#!/bin/sh\nexec cat <&3 >{tmp_path}/commands.$$\n")
+    worker.chmod(0o755)
+    with served_hosts(tmp_path, 2, "--worker", worker) as (service, hosts):
+        job = service.submit(stored(tiny(steps=5, every=0, data=2), store.url, "s3://bucket/text/*"), "--skip-check")
+
+        def sent():
+            return [data for path in tmp_path.glob("commands.*") if b"s3://bucket/text/*" in (data := path.read_bytes())]
+        wait_until(lambda: len(sent()) == 2 and all(len(copies(host.directory / "cache")) == 4 for host in hosts), 60, "the orders")
+        assert reads(store, texts) == 4, "the agents had them"
+        assert not any(b"http://127.0.0.1:" + address.split(":")[-1].encode() in data
+                       for data in sent() for host in hosts for address in host.arguments if str(address).startswith("127.0.0.1:"))
+        service.cli("cancel", job)
 
 
 def test_metrics_count_the_bytes_of_data_by_where_they_came_from(shared_service, store, texts, tiny, tmp_path):
