@@ -1,6 +1,6 @@
 /* Calls are entries: those that succeeded are on the stack of their caller, in a list, and the caller waits; those that
- * failed are copied into a ring. The writer takes a batch of both, stores it without the lock, and wakes the callers
- * with the result. Failures that cannot be stored are counted as unrecorded, like those above the limit.
+ * failed are copied into a ring. A writer takes a batch of both, stores it without the lock, and wakes the callers with
+ * the result. Failures that cannot be stored are counted as unrecorded, like those above the limit.
  *
  * The limit is a bucket of AUDIT_LOG_BURST failures, which fills up by AUDIT_LOG_PER_S a second. The ring has space for
  * a full bucket, and what finds no space is above the limit too. */
@@ -25,6 +25,8 @@
 /* The field of access.proto, as in access.c. */
 #define OPTION_AUDIT 51701
 enum { ADDRESS_BYTES = 96, CERTIFICATE_BYTES = 128, METHOD_BYTES = 80, MESSAGE_BYTES = 400 };
+/* While one writer waits for its commit, another one stores what has arrived since. */
+enum { WRITERS = 2 };
 #define PER_FAILURE_NS (1000000000LL / AUDIT_LOG_PER_S)
 
 struct entry {
@@ -45,8 +47,8 @@ struct waiter {
 struct audit_log {
     struct rpc_audit rules;
     struct store *store;
-    pthread_t thread;
-    bool runs;
+    pthread_t writers[WRITERS];
+    int n_writers;
     pthread_mutex_t lock; /* guards the members below */
     pthread_cond_t work, stored;
     bool closing;
@@ -196,14 +198,11 @@ static void end_batch(struct audit_log *l, const struct batch *b, status_t st) {
     pthread_cond_broadcast(&l->stored);
 }
 
-/* One line for each outage. */
-static status_t store_batch(struct audit_log *l, const struct batch *b) {
-    struct err e;
-    status_t st = store_audit_add(l->store, b->rows, b->n, &e);
+/* With the lock held. One line for each outage. */
+static void log_failure(struct audit_log *l, status_t st, const struct err *e) {
     if (st != ST_OK && !l->failing)
-        log_event(LOG_WARN, "audit_not_written", "reason", LOG_STR(e.msg), NULL);
+        log_event(LOG_WARN, "audit_not_written", "reason", LOG_STR(e->msg), NULL);
     l->failing = st != ST_OK;
-    return st;
 }
 
 static void *run(void *arg) {
@@ -217,8 +216,10 @@ static void *run(void *arg) {
             break;
         take_batch(l, b);
         pthread_mutex_unlock(&l->lock);
-        status_t st = store_batch(l, b);
+        struct err e = { "" };
+        status_t st = store_audit_add(l->store, b->rows, b->n, &e);
         pthread_mutex_lock(&l->lock);
+        log_failure(l, st, &e);
         end_batch(l, b, st);
     }
     pthread_mutex_unlock(&l->lock);
@@ -243,9 +244,10 @@ status_t audit_log_open(struct store *store, struct audit_log **ret, struct err 
     l->next &= INT64_MAX;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are handled by the main thread only */
-    l->runs = pthread_create(&l->thread, NULL, run, l) == 0;
+    while (l->n_writers < WRITERS && pthread_create(&l->writers[l->n_writers], NULL, run, l) == 0)
+        l->n_writers++;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (!l->runs)
+    if (l->n_writers < WRITERS)
         return err_set(e, ST_RESOURCE_EXHAUSTED, "no thread for the audit log");
     *ret = take_ptr(&l);
     return ST_OK;
@@ -258,10 +260,10 @@ struct audit_log *audit_log_close(struct audit_log *l) {
         return NULL;
     pthread_mutex_lock(&l->lock);
     l->closing = true;
-    pthread_cond_signal(&l->work);
+    pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
-    if (l->runs)
-        pthread_join(l->thread, NULL);
+    for (int i = 0; i < l->n_writers; i++)
+        pthread_join(l->writers[i], NULL);
     pthread_cond_destroy(&l->stored);
     pthread_cond_destroy(&l->work);
     pthread_mutex_destroy(&l->lock);

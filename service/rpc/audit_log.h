@@ -1,6 +1,6 @@
 /* The writer of the audit log: rpc_audit of api/rpc, with rows in the database.
  *
- * A call that changed something waits until its row is stored. One thread stores the rows of all calls that wait in
+ * A call that changed something waits until its row is stored. A thread stores the rows of all calls that wait in
  * one statement, so that callers share a commit. A call that failed does not wait: its row is stored later, and a
  * controller records at most AUDIT_LOG_BURST failures at once and AUDIT_LOG_PER_S of them a second for long; the next
  * row of a failure counts the others. So callers without rights cannot fill the database. */
