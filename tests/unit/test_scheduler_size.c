@@ -31,6 +31,10 @@ static int attach_all(struct bench *b) {
         tell(b, ev);
         n += started(b);
     }
+    while (scheduler_needs_placing(b->s)) { /* one placing starts a bounded number of jobs */
+        tell(b, (struct scheduler_event){ .kind = EV_PLACE });
+        n += started(b);
+    }
     return n;
 }
 
