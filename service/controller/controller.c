@@ -490,11 +490,11 @@ status_t controller_queue_create(struct controller *c, const char *name, const s
     return handle_queue(c, name, deadline, e);
 }
 
-status_t controller_queue_set(struct controller *c, const char *name, const struct store_queue_settings *settings,
+status_t controller_queue_set(struct controller *c, const char *name, store_queue_change *change, const void *ctx,
                               deadline_ms_t deadline, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(controller_write_status(c, epoch, store_queue_set(c->store, epoch, name, settings, e), e));
+    TRY(controller_write_status(c, epoch, store_queue_set(c->store, epoch, name, change, ctx, e), e));
     return handle_queue(c, name, deadline, e);
 }
 

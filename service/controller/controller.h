@@ -149,9 +149,8 @@ MUST_CHECK status_t controller_undrain(struct controller *c, const char *executo
 MUST_CHECK status_t controller_queue_create(struct controller *c, const char *name,
                                             const struct store_queue_settings *settings, deadline_ms_t deadline,
                                             struct err *e);
-MUST_CHECK status_t controller_queue_set(struct controller *c, const char *name,
-                                         const struct store_queue_settings *settings, deadline_ms_t deadline,
-                                         struct err *e);
+MUST_CHECK status_t controller_queue_set(struct controller *c, const char *name, store_queue_change *change,
+                                         const void *ctx, deadline_ms_t deadline, struct err *e);
 MUST_CHECK status_t controller_queue_delete(struct controller *c, const char *name, deadline_ms_t deadline,
                                             struct err *e);
 

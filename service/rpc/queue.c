@@ -129,6 +129,10 @@ static status_t take_settings(const Trainyard__V1__QueueSettings *in, struct sto
     return take_limits(in ? in->cuda : NULL, STORE_SLOT_CUDA, to, e);
 }
 
+static status_t change_settings(const void *request, struct store_queue_settings *settings, struct err *e) {
+    return take_settings(((const Trainyard__V1__UpdateQueueRequest *)request)->settings, settings, e);
+}
+
 static status_t reply_settings(struct controller *c, struct rpc_call *call, const char *name, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     CLEANUP(arena_freep) struct arena *a = arena_new();
@@ -151,13 +155,8 @@ static status_t create_queue(void *service, struct rpc_call *call, const Protobu
 
 static status_t update_queue(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
     const Trainyard__V1__UpdateQueueRequest *in = (const void *)request;
-    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
-    struct store_queue_row row;
-    TRY(rpc_found(call, store_queue_get(controller_store(service), m, in->name, &row, e), "QUEUE_NOT_FOUND"));
-    TRY(take_settings(in->settings, &row.settings, e));
-    TRY(rpc_found(call,
-                  controller_queue_set(service, in->name, &row.settings, rpc_deadline(call, UNARY_DEADLINE_MS), e),
-                  "QUEUE_NOT_FOUND"));
+    const deadline_ms_t deadline = rpc_deadline(call, UNARY_DEADLINE_MS);
+    TRY(rpc_found(call, controller_queue_set(service, in->name, change_settings, in, deadline, e), "QUEUE_NOT_FOUND"));
     log_event(LOG_INFO, "queue_changed", "queue", LOG_STR(in->name), "by", LOG_STR(rpc_caller(call)), NULL);
     return reply_settings(service, call, in->name, e);
 }

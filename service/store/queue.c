@@ -55,6 +55,9 @@ static const struct sql_query QUEUE_IN_USE = {
 };
 static const struct sql QUEUE_DELETE = { "queue_delete", "DELETE FROM queue WHERE name = $1" };
 static const struct sql_query QUEUE_GET = { { "queue_get", "SELECT {columns} FROM queue WHERE name = $1" }, &ROW };
+static const struct sql_query QUEUE_LOCK_ROW = {
+    { "queue_lock_row", "SELECT {columns} FROM queue WHERE name = $1 FOR UPDATE" }, &ROW
+};
 static const struct sql_query QUEUE_ALL = { { "queue_all", "SELECT {columns} FROM queue ORDER BY name" }, &ROW };
 static const struct sql QUEUE_AVERAGES = {
     "queue_averages", "UPDATE queue SET cpu_average = u.cpu, cuda_average = u.cuda, average_time = now() "
@@ -83,14 +86,24 @@ status_t store_queue_create(struct store *s, int64_t epoch, const char *name,
     return STORE_WRITE(s, epoch, c, create(c, name, settings, e), e);
 }
 
-status_t store_queue_set(struct store *s, int64_t epoch, const char *name, const struct store_queue_settings *settings,
-                         struct err *e) {
-    int64_t n = 0;
-    TRY(store_execute(s, epoch, &QUEUE_SET, ARGS(arg_text(name), ARGS_OF_SETTINGS(settings)), &n, e));
-    return n > 0 ? ST_OK : no_queue(name, e);
+static status_t set(struct connection *c, const char *name, store_queue_change *change, const void *ctx,
+                    struct err *e) {
+    CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
+    struct store_queue_row row;
+    bool found;
+    TRY(sql_find(c, m, &QUEUE_LOCK_ROW, ARGS(arg_text(name)), &row, &found, e));
+    if (!found)
+        return no_queue(name, e);
+    TRY(change(ctx, &row.settings, e));
+    return sql_execute(c, &QUEUE_SET, ARGS(arg_text(name), ARGS_OF_SETTINGS(&row.settings)), NULL, e);
 }
 
-static status_t delete (struct connection *c, const char *name, struct err *e) {
+status_t store_queue_set(struct store *s, int64_t epoch, const char *name, store_queue_change *change, const void *ctx,
+                         struct err *e) {
+    return STORE_WRITE(s, epoch, c, set(c, name, change, ctx, e), e);
+}
+
+static status_t delete_queue(struct connection *c, const char *name, struct err *e) {
     bool used;
     int64_t job, n;
     TRY(sql_find(c, NULL, &QUEUE_IN_USE, ARGS(arg_text(name)), &job, &used, e));
@@ -103,7 +116,7 @@ static status_t delete (struct connection *c, const char *name, struct err *e) {
 }
 
 status_t store_queue_delete(struct store *s, int64_t epoch, const char *name, struct err *e) {
-    return STORE_WRITE(s, epoch, c, delete (c, name, e), e);
+    return STORE_WRITE(s, epoch, c, delete_queue(c, name, e), e);
 }
 
 status_t store_queue_get(struct store *s, struct store_memory *m, const char *name, struct store_queue_row *ret,

@@ -37,9 +37,12 @@ struct store_queue_row {
 /* ALREADY_EXISTS; RESOURCE_EXHAUSTED: there are STORE_MAX_QUEUES. */
 MUST_CHECK status_t store_queue_create(struct store *s, int64_t epoch, const char *name,
                                        const struct store_queue_settings *settings, struct err *e);
-/* NOT_FOUND, as of the two functions below. */
-MUST_CHECK status_t store_queue_set(struct store *s, int64_t epoch, const char *name,
-                                    const struct store_queue_settings *settings, struct err *e);
+/* Changes the settings: `change` gets those of the row, which is locked meanwhile, so that two calls do not undo each
+ * other. It may run again after a lost connection; if it fails, the row stays. NOT_FOUND, as of the two functions
+ * below. */
+typedef status_t store_queue_change(const void *ctx, struct store_queue_settings *settings, struct err *e);
+MUST_CHECK status_t store_queue_set(struct store *s, int64_t epoch, const char *name, store_queue_change *change,
+                                    const void *ctx, struct err *e);
 /* FAILED_PRECONDITION: jobs that have not ended name it. */
 MUST_CHECK status_t store_queue_delete(struct store *s, int64_t epoch, const char *name, struct err *e);
 MUST_CHECK status_t store_queue_get(struct store *s, struct store_memory *m, const char *name,

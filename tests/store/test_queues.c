@@ -6,6 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
+static status_t become(const void *settings, struct store_queue_settings *to, struct err *err) {
+    (void)err;
+    *to = *(const struct store_queue_settings *)settings;
+    return ST_OK;
+}
+
+static status_t refuse(const void *why, struct store_queue_settings *to, struct err *err) {
+    to->weight = 9;
+    return err_set(err, ST_INVALID_ARGUMENT, "%s", (const char *)why);
+}
+
 static void a_queue_is_created_changed_and_deleted(void **state) {
     struct fixture *f = *state;
     struct store_queue_settings x = STORE_QUEUE_DEFAULTS;
@@ -22,7 +33,8 @@ static void a_queue_is_created_changed_and_deleted(void **state) {
     x.borrow[STORE_SLOT_CPU] = 1;
     x.lend[STORE_SLOT_CUDA] = 2;
     x.user[STORE_SLOT_CPU] = 4;
-    OK(store_queue_set(f->store, f->epoch, "night", &x, &e));
+    OK(store_queue_set(f->store, f->epoch, "night", become, &x, &e));
+    FAILS(store_queue_set(f->store, f->epoch, "night", refuse, "not now", &e), ST_INVALID_ARGUMENT, "not now");
     OK(store_queue_get(f->store, f->m, "night", &row, &e));
     assert_string_equal(row.settings.cohort, "lab");
     assert_int_equal(row.settings.weight, 3);
@@ -39,7 +51,7 @@ static void a_queue_is_created_changed_and_deleted(void **state) {
     assert_int_equal(all[0].settings.max_priority, STORE_QUEUE_MAX_PRIORITY);
     OK(store_queue_delete(f->store, f->epoch, "night", &e));
     FAILS(store_queue_delete(f->store, f->epoch, "night", &e), ST_NOT_FOUND, "'night' was not created");
-    FAILS(store_queue_set(f->store, f->epoch, "night", &x, &e), ST_NOT_FOUND, "'night' was not created");
+    FAILS(store_queue_set(f->store, f->epoch, "night", become, &x, &e), ST_NOT_FOUND, "'night' was not created");
     FAILS(store_queue_get(f->store, f->m, "night", &row, &e), ST_NOT_FOUND, "'night' was not created");
 }
 
