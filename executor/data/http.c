@@ -31,9 +31,9 @@ enum {
     EXPECT_MS = 200, /* not every server says that it wants a large body */
     STEP_MS = 50,    /* for the end, in a pause */
     /* Of a cache of another host: in place of one that does not answer, or is slow, the store is asked. */
-    PEER_CONNECT_MS = 2000,
+    PEER_CONNECT_MS = 5000,
     PEER_SLOW_BYTES = 64 << 10,
-    PEER_SLOW_S = 5,
+    PEER_SLOW_S = 10,
 };
 
 static const char EMPTY_SHA256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";

@@ -14,7 +14,7 @@
 #include <pthread.h>
 #include <trainyard/v1/worker.pb-c.h>
 
-enum { PEERS_MAX = 16, PEER_FAILURES_MAX = 3, PEER_WAIT_MS = 10 * 1000, PEER_ASK_MS = 100 };
+enum { PEERS_MAX = 16, PEER_FAILURES_MAX = 3, PEER_WAIT_MS = 30 * 1000, PEER_ASK_MS = 100 };
 
 struct peer {
     struct store store; /* as http.h reads it */
