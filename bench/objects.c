@@ -29,7 +29,7 @@ static enum MHD_Result answer(struct MHD_Connection *connection, unsigned code, 
 
 static enum MHD_Result list(const struct objects *o, struct MHD_Connection *connection) {
     const char *token = MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "continuation-token");
-    const int first = token ? atoi(token) : 0, end = first + PAGE < o->n ? first + PAGE : o->n;
+    const int first = token ? (int)strtol(token, NULL, 10) : 0, end = first + PAGE < o->n ? first + PAGE : o->n;
     struct bytes text;
     bytes_init(&text, PAGE_BYTES);
     status_t st = bytes_printf(&text, NULL, "<ListBucketResult><IsTruncated>%s</IsTruncated>",
@@ -51,7 +51,7 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const
     static int begun;
     const struct objects *o = ctx;
     char etag[32];
-    int i = -1;
+    static const char FOLDER[] = "/bucket/d/";
     (void)method, (void)version, (void)body, (void)n_body;
     if (!*request) {
         *request = &begun;
@@ -59,7 +59,9 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const
     }
     if (strcmp(url, "/bucket") == 0)
         return list(o, connection);
-    if (sscanf(url, "/bucket/d/%d.bin", &i) != 1 || i < 0 || i >= o->n)
+    const bool in_folder = strncmp(url, FOLDER, sizeof FOLDER - 1) == 0;
+    const int i = in_folder ? (int)strtol(url + sizeof FOLDER - 1, NULL, 10) : -1;
+    if (i < 0 || i >= o->n)
         return answer(connection, MHD_HTTP_NOT_FOUND, alloc_zeroed(1, 1), 0, "");
     char *data = alloc_zeroed(o->bytes + sizeof i, 1);
     memcpy(data, &i, sizeof i);
@@ -68,7 +70,8 @@ static enum MHD_Result serve(void *ctx, struct MHD_Connection *connection, const
 }
 
 int main(int argc, char **argv) {
-    struct objects o = { .n = argc > 2 ? atoi(argv[1]) : 0, .bytes = argc > 2 ? (size_t)atol(argv[2]) : 0 };
+    struct objects o = { .n = argc > 2 ? (int)strtol(argv[1], NULL, 10) : 0,
+                         .bytes = argc > 2 ? (size_t)strtol(argv[2], NULL, 10) : 0 };
     struct http_listener listener = { 0 };
     struct err e = { "" };
     char byte;

@@ -84,7 +84,7 @@ static char *option_copy(const char *value) { return alloc_copy_text(value ? val
 
 void data_order_add_peers(Trainyard__V1__DataFetch *order, const struct host *host,
                           const Trainyard__V1__AttemptStart *start) {
-    order->peers = alloc_zeroed(start->n_cache_peers, sizeof *order->peers);
+    order->peers = alloc_zeroed(start->n_cache_peers, sizeof(Trainyard__V1__CachePeer *));
     for (size_t i = 0; i < start->n_cache_peers; i++) {
         Trainyard__V1__CachePeer *peer = alloc_zeroed(1, sizeof *peer);
         trainyard__v1__cache_peer__init(peer);

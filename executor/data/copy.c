@@ -369,8 +369,8 @@ static status_t peers_do(struct copying *c, struct http *h, struct err *e) {
     pthread_mutex_lock(&c->mutex);
     const int n = c->n_waiting;
     CLEANUP(freep) struct data_object **objects = alloc_zeroed((size_t)n, sizeof(struct data_object *));
-    if (n > 0)
-        memcpy(objects, c->waiting, (size_t)n * sizeof *objects);
+    for (int i = 0; i < n; i++)
+        objects[i] = c->waiting[i];
     pthread_mutex_unlock(&c->mutex);
     peers_ask(c->peers, objects, n, h);
     pthread_mutex_lock(&c->mutex);
