@@ -14,8 +14,11 @@ class Host:
     """An executor with a folder of its own for everything, and no data root."""
 
     def __init__(self, service, directory, slots=1, options=(), user=None, address=None):
-        """user: a uid that runs it, in a folder that nobody else can open."""
+        """user: a uid that runs it, in a folder that nobody else can open, with a token of its own."""
         self.service, self.directory, self.user = service, pathlib.Path(directory), user
+        self.token = {}
+        if user is not None:
+            self.token["TRAINYARD_TOKEN"] = service.cli("token", "create", self.directory.name, "--role", "EXECUTOR").stdout.strip()
         self.directory.mkdir(mode=0o755 if user is None else 0o700)
         self.arguments = [BIN / "trainyard-executor", "--controller", address or service.address, "--directory", self.directory / "state",
                           "--slots", str(slots), "--checkpoint-root", self.directory / "own", "--data-cache",
@@ -28,7 +31,7 @@ class Host:
 
     def start(self):
         other = {} if self.user is None else {"user": self.user, "group": self.user, "extra_groups": []}
-        self.process = subprocess.Popen(self.arguments, **other, env=self.service.environment(), stdout=subprocess.PIPE,
+        self.process = subprocess.Popen(self.arguments, **other, env=self.service.environment() | self.token, stdout=subprocess.PIPE,
                                         stderr=open(self.directory / "log", "ab"), text=True)
         self.id = self.process.stdout.readline().split()[1]
         return self
