@@ -36,7 +36,7 @@ enum {
 
 struct client {
     struct rpc_channel *channel;
-    char address[RPC_ADDRESS_BYTES];
+    char address[RPC_ADDRESSES_BYTES];
 };
 
 /* Reads the address that `trainyard up` wrote. */
@@ -56,13 +56,13 @@ static bool is_path(const char *address) { return *address == '/' || *address ==
 
 /* The first of --controller, TRAINYARD_CONTROLLER and ./.trainyard/address; NULL: none names a controller. written: the
  * buffer for the text of the file. */
-static const char *named_address(const struct cli *c, char written[RPC_ADDRESS_BYTES]) {
+static const char *named_address(const struct cli *c, char written[RPC_ADDRESSES_BYTES]) {
     const char *environment = getenv("TRAINYARD_CONTROLLER");
     if (c->controller)
         return c->controller;
     if (environment && *environment)
         return environment;
-    return read_address(".trainyard/address", written, RPC_ADDRESS_BYTES) ? written : NULL;
+    return read_address(".trainyard/address", written, RPC_ADDRESSES_BYTES) ? written : NULL;
 }
 
 /* Finds the context that the command uses: that of --context, else the current one if no address is named. *ret_x
@@ -82,7 +82,7 @@ static status_t find_context(const struct cli *c, bool named, Trainyard__Cli__Co
 }
 
 bool client_named(const struct cli *c) {
-    char written[RPC_ADDRESS_BYTES];
+    char written[RPC_ADDRESSES_BYTES];
     CLEANUP(message_freep) Trainyard__Cli__Contexts *all = NULL;
     Trainyard__Cli__Context *x;
     return c->context || named_address(c, written) || find_context(c, false, &all, &x, NULL) != ST_OK || x;
@@ -112,7 +112,7 @@ status_t client_open_context(struct cli *c, const Trainyard__Cli__Context *x, st
 }
 
 status_t client_open(struct cli *c, struct err *e) {
-    char written[RPC_ADDRESS_BYTES];
+    char written[RPC_ADDRESSES_BYTES];
     CLEANUP(message_freep) Trainyard__Cli__Contexts *all = NULL;
     Trainyard__Cli__Context *x;
     if (c->client)

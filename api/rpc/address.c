@@ -58,6 +58,27 @@ status_t rpc_address_parse(const char *text, struct rpc_address *ret, struct err
     return ST_OK;
 }
 
+status_t rpc_address_list_parse(const char *text, struct rpc_address_list *ret, struct err *e) {
+    ret->n = 0;
+    for (const char *from = text;;) {
+        char one[RPC_ADDRESS_BYTES];
+        const size_t n = strcspn(from, ",");
+        if (ret->n == RPC_MAX_ADDRESSES)
+            return err_set(e, ST_INVALID_ARGUMENT, "the list has more than %d addresses", RPC_MAX_ADDRESSES);
+        if (n >= sizeof one)
+            return err_set(e, ST_INVALID_ARGUMENT, "an address has %zu bytes, and may have %zu", n, sizeof one - 1);
+        memcpy(one, from, n);
+        one[n] = '\0';
+        struct rpc_address *address = &ret->items[ret->n++];
+        TRY(rpc_address_parse(one, address, e));
+        if (!address->is_unix && address->port == 0)
+            return err_set(e, ST_INVALID_ARGUMENT, "the address %s has no port to dial", address->text);
+        if (!from[n])
+            return ST_OK;
+        from += n + 1;
+    }
+}
+
 static bool is_loopback(const struct sockaddr *a) {
     if (a->sa_family == AF_INET)
         return ntohl(((const struct sockaddr_in *)(const void *)a)->sin_addr.s_addr) >> 24 == 127;

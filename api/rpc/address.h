@@ -21,6 +21,16 @@ struct rpc_address {
 /* INVALID_ARGUMENT with the text and its error. */
 MUST_CHECK status_t rpc_address_parse(const char *text, struct rpc_address *ret, struct err *e);
 
+/* The servers that a client may call: addresses separated by commas, each with a port to dial. */
+#define RPC_MAX_ADDRESSES   8
+#define RPC_ADDRESSES_BYTES (RPC_MAX_ADDRESSES * RPC_ADDRESS_BYTES)
+struct rpc_address_list {
+    struct rpc_address items[RPC_MAX_ADDRESSES];
+    int n;
+};
+/* INVALID_ARGUMENT with the text and its error; also for more than RPC_MAX_ADDRESSES. */
+MUST_CHECK status_t rpc_address_list_parse(const char *text, struct rpc_address_list *ret, struct err *e);
+
 /* *ret is true if no other machine can reach it: a unix socket, or a host with loopback addresses only. Resolves names
  * (may block for seconds); a name that does not resolve is NOT_FOUND. */
 MUST_CHECK status_t rpc_address_is_local(const struct rpc_address *, bool *ret, struct err *e);

@@ -7,12 +7,15 @@
 
 status_t blocking_open(struct blocking *b, struct rpc_channel *ch, const ProtobufCServiceDescriptor *service,
                        const char *method, const ProtobufCMessage *request, int64_t timeout_ms, struct err *e) {
-    *b = (struct blocking){ .channel = ch, .timeout_ms = timeout_ms, .details = grpc_empty_slice() };
+    *b = (struct blocking){ .channel = ch,
+                            .endpoint = endpoints_current(ch->endpoints),
+                            .timeout_ms = timeout_ms,
+                            .details = grpc_empty_slice() };
     TRY(channel_check_size(request, e));
     /* A queue for plucking returns the completion of one tag to the thread that waits for this tag: no loop thread. */
     b->queue = grpc_completion_queue_create_for_pluck(NULL);
-    status_t st = channel_call(ch, service, method, b->queue, channel_deadline(timeout_ms), &b->owned.call, &b->reply,
-                               e);
+    status_t st = channel_call(ch, b->endpoint, service, method, b->queue, channel_deadline(timeout_ms), &b->owned.call,
+                               &b->reply, e);
     if (st != ST_OK) {
         grpc_completion_queue_shutdown(b->queue);
         grpc_completion_queue_destroy(b->queue);
@@ -84,13 +87,19 @@ bool blocking_wait(struct blocking *b, void *tag) {
     return event.success;
 }
 
+const char *blocking_peer(const struct blocking *b) { return endpoints_peer(b->channel->endpoints, b->endpoint); }
+
 /* The caller waits for the call, and does not cancel it. CANCELLED therefore means that the server, when it stopped,
  * dropped a call that it had received and not yet started. */
-status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], struct err *e) {
+status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], bool *ret_elsewhere, struct err *e) {
     status_t st;
     struct err why = { "" };
-    explain(b->channel->peer, b->timeout_ms, b->code, b->details, &b->trailing, &st, &why, ret_reason);
+    *ret_elsewhere = explain(blocking_peer(b), b->timeout_ms, b->code, b->details, &b->trailing, &st, &why,
+                             ret_reason) ||
+                     st == ST_CANCELLED;
+    if (*ret_elsewhere)
+        endpoints_leave(b->channel->endpoints, b->endpoint);
     if (st == ST_CANCELLED)
-        return err_set(e, ST_UNAVAILABLE, "%s dropped the call, because it was stopping", b->channel->peer);
+        return err_set(e, ST_UNAVAILABLE, "%s dropped the call, because it was stopping", blocking_peer(b));
     return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }

@@ -7,6 +7,7 @@
 
 struct blocking {
     struct rpc_channel *channel;
+    int endpoint; /* of the channel: the server that the call goes to */
     struct owned owned;
     grpc_completion_queue *queue;
     const ProtobufCMessageDescriptor *reply;
@@ -37,7 +38,10 @@ grpc_op blocking_receive_status(struct blocking *b);
 void blocking_start(struct blocking *b, const grpc_op *ops, size_t n, void *tag);
 bool blocking_wait(struct blocking *b, void *tag);
 
-/* The result of the call. Call it after the status was received. */
-MUST_CHECK status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], struct err *e);
+/* The result of the call. Call it after the status was received. *ret_elsewhere: the server has certainly not run the
+ * call, and the channel goes on with its next server. */
+MUST_CHECK status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], bool *ret_elsewhere,
+                                      struct err *e);
+const char *blocking_peer(const struct blocking *b);
 
 #endif

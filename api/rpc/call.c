@@ -1,5 +1,6 @@
 #include "api/rpc/call_state.h"
 
+#include "api/rpc/endpoints.h"
 #include "api/rpc/explain.h"
 #include "api/rpc/peer.h"
 #include "api/rpc/server_state.h"
@@ -91,7 +92,9 @@ bool call_start(struct rpc_call *c, const grpc_op *ops, size_t n, struct tag *ta
 /* Returns the status, and sets the sentence, that `done` reports. */
 static status_t conclude(struct rpc_call *c) {
     if (!c->is_server) {
-        explain(c->peer, c->timeout_ms, c->code, c->details, &c->metadata, &c->status, &c->why, c->reason);
+        if (explain(endpoints_peer(c->endpoints, c->endpoint), c->timeout_ms, c->code, c->details, &c->metadata,
+                    &c->status, &c->why, c->reason))
+            endpoints_leave(c->endpoints, c->endpoint);
         return c->status;
     }
     if (c->out.settled)

@@ -50,7 +50,10 @@ enum rpc_sent {
 #define RPC_QUEUE_BYTES  (1 << 20)
 #define RPC_MAX_NESTING  32
 #define RPC_REASON_BYTES 64
-#define RPC_NO_DEADLINE  INT64_MAX
+/* The reason of UNAVAILABLE if the server does not serve the service now (rpc_server_set_serving): it has not run the
+ * call, and another server of the service may. */
+#define RPC_NOT_SERVING "NOT_SERVING"
+#define RPC_NO_DEADLINE INT64_MAX
 
 struct rpc_events {
     void (*open)(struct rpc_call *);

@@ -101,7 +101,8 @@ struct rpc_call {
     grpc_metadata trailing[2]; /* the request id; the details of a failure */
     int cancelled;
     /* client */
-    const char *peer;
+    struct endpoints *endpoints; /* of the channel; `endpoint` is the server that the call goes to */
+    int endpoint;
     int64_t timeout_ms;
     grpc_status_code code;
     struct call_headers own_headers;

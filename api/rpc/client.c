@@ -1,9 +1,9 @@
 /* Channels and calls of a client.
  *
- * A channel has one gRPC channel with its credentials and token. gRPC reconnects by itself; its settings here keep the
- * backoff and the keepalive below a lease. A call with events runs on the one loop thread of the process; a call that
- * blocks has a completion queue of its own and runs on its caller's thread (blocking.c). Closing a channel waits until
- * its last call has ended. */
+ * A channel has a gRPC channel for each address (endpoints.c), its credentials and its token. gRPC reconnects by
+ * itself; its settings here keep the backoff and the keepalive below a lease. A call with events runs on the one loop
+ * thread of the process; a call that blocks has a completion queue of its own and runs on its caller's thread
+ * (blocking.c). Closing a channel waits until its last call has ended. */
 #include "api/rpc/bearer.h"
 #include "api/rpc/call_state.h"
 #include "api/rpc/client_state.h"
@@ -87,11 +87,12 @@ static status_t read_token(struct rpc_channel *ch, const char *path, struct err 
 }
 
 static status_t find_token(struct rpc_channel *ch, const struct rpc_channel_config *config,
-                           const struct rpc_address *address, struct err *e) {
+                           const struct rpc_address_list *addresses, struct err *e) {
     bool given = config->token && config->token[0], file = config->token_file && config->token_file[0];
     if (!given && !file)
         return ST_OK;
-    TRY(check_unread(config, address, e));
+    for (int i = 0; i < addresses->n; i++)
+        TRY(check_unread(config, &addresses->items[i], e));
     return given ? set_token(ch, config->token, e) : read_token(ch, config->token_file, e);
 }
 
@@ -107,27 +108,30 @@ static status_t set_request_id(struct rpc_channel *ch, const char *id, struct er
     return ST_OK;
 }
 
+static status_t core_of(const struct rpc_address *address, const void *ctx, grpc_channel **ret, struct err *e) {
+    const struct rpc_channel_config *config = ctx;
+    const struct rpc_tls none = { 0 }; /* a server does not use TLS on a unix socket either */
+    grpc_channel_credentials *credentials;
+    if (config->within)
+        credentials = grpc_local_credentials_create(LOCAL_TCP);
+    else
+        TRY(credentials_client(address->is_unix ? &none : &config->tls, &credentials, e));
+    *ret = core_new(address->text, credentials, config->tls_name);
+    grpc_channel_credentials_release(credentials);
+    return ST_OK;
+}
+
 status_t rpc_channel_open(const struct rpc_channel_config *config, struct rpc_channel **ret, struct err *e) {
-    struct rpc_address address;
-    TRY(rpc_address_parse(config->address, &address, e));
-    if (!address.is_unix && address.port == 0)
-        return err_set(e, ST_INVALID_ARGUMENT, "the address %s has no port to dial", address.text);
+    struct rpc_address_list addresses;
+    TRY(rpc_address_list_parse(config->address, &addresses, e));
     struct rpc_channel *fresh = alloc_zeroed(1, sizeof *fresh);
     owner_init(&fresh->owner);
     rpc_log_own();
     grpc_init();
     CLEANUP(rpc_channel_closep) struct rpc_channel *ch = fresh;
-    snprintf(ch->peer, sizeof ch->peer, "%.60s at %s", config->peer ? config->peer : "the controller", address.text);
-    TRY(find_token(ch, config, &address, e));
+    TRY(find_token(ch, config, &addresses, e));
     TRY(set_request_id(ch, config->request_id, e));
-    grpc_channel_credentials *credentials;
-    const struct rpc_tls none = { 0 }; /* a server does not use TLS on a unix socket either */
-    if (config->within)
-        credentials = grpc_local_credentials_create(LOCAL_TCP);
-    else
-        TRY(credentials_client(address.is_unix ? &none : &config->tls, &credentials, e));
-    ch->core = core_new(address.text, credentials, config->tls_name);
-    grpc_channel_credentials_release(credentials);
+    TRY(endpoints_open(&addresses, config->peer ? config->peer : "the controller", core_of, config, &ch->endpoints, e));
     TRY(loop_shared_take(&ch->loop, e));
     *ret = take_ptr(&ch);
     return ST_OK;
@@ -138,9 +142,7 @@ status_t rpc_channel_as(struct rpc_channel *connection, const char *token, struc
     owner_init(&fresh->owner);
     grpc_init();
     CLEANUP(rpc_channel_closep) struct rpc_channel *ch = fresh;
-    memcpy(ch->peer, connection->peer, sizeof ch->peer);
-    ch->core = connection->core;
-    ch->shares_core = true;
+    ch->endpoints = endpoints_ref(connection->endpoints);
     TRY(set_token(ch, token, e));
     TRY(loop_shared_take(&ch->loop, e));
     *ret = take_ptr(&ch);
@@ -160,8 +162,7 @@ struct rpc_channel *rpc_channel_close(struct rpc_channel *ch) {
     owner_cancel_all(&ch->owner);
     owner_wait_empty(&ch->owner);
     owner_done(&ch->owner);
-    if (ch->core && !ch->shares_core)
-        grpc_channel_destroy(ch->core);
+    endpoints_close(ch->endpoints);
     if (ch->loop)
         loop_shared_give();
     if (ch->authorization)
@@ -178,7 +179,7 @@ gpr_timespec channel_deadline(int64_t timeout_ms) {
     return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(timeout_ms, GPR_TIMESPAN));
 }
 
-status_t channel_call(struct rpc_channel *ch, const ProtobufCServiceDescriptor *service, const char *method,
+status_t channel_call(struct rpc_channel *ch, int at, const ProtobufCServiceDescriptor *service, const char *method,
                       grpc_completion_queue *queue, gpr_timespec deadline, grpc_call **ret,
                       const ProtobufCMessageDescriptor **ret_reply, struct err *e) {
     const ProtobufCMethodDescriptor *m = protobuf_c_service_descriptor_get_method_by_name(service, method);
@@ -187,7 +188,8 @@ status_t channel_call(struct rpc_channel *ch, const ProtobufCServiceDescriptor *
     char path[PATH_BYTES];
     snprintf(path, sizeof path, "/%s/%s", service->name, m->name);
     grpc_slice slice = grpc_slice_from_copied_string(path);
-    *ret = grpc_channel_create_call(ch->core, NULL, GRPC_PROPAGATE_DEFAULTS, queue, slice, NULL, deadline, NULL);
+    *ret = grpc_channel_create_call(endpoints_core(ch->endpoints, at), NULL, GRPC_PROPAGATE_DEFAULTS, queue, slice,
+                                    NULL, deadline, NULL);
     grpc_slice_unref(slice);
     *ret_reply = m->output;
     return ST_OK;
@@ -237,14 +239,16 @@ status_t rpc_start(struct rpc_channel *ch, const ProtobufCServiceDescriptor *ser
     gpr_timespec deadline = channel_deadline(timeout_ms);
     grpc_call *core;
     const ProtobufCMessageDescriptor *reply;
-    TRY(channel_call(ch, service, method, ch->loop->queue, deadline, &core, &reply, e));
+    const int at = endpoints_current(ch->endpoints);
+    TRY(channel_call(ch, at, service, method, ch->loop->queue, deadline, &core, &reply, e));
     struct rpc_call *c = call_new(&ch->owner, core, false, kind);
     c->incoming = reply;
     c->events = *events;
     c->user = user;
     c->deadline = deadline;
     c->timeout_ms = timeout_ms;
-    c->peer = ch->peer;
+    c->endpoints = ch->endpoints;
+    c->endpoint = at;
     channel_headers(ch, &c->own_headers);
     rpc_ref(c); /* the reference of the caller */
     pthread_mutex_lock(&c->lock);

@@ -8,9 +8,15 @@
  *     protobuf_c_message_free_unpacked(reply, NULL);
  *     channel = rpc_channel_close(channel);
  *
- * A channel has one connection. It is dialled at the first call, and again after REDIAL_FIRST_MS to REDIAL_MAX_MS if
- * it is lost; each attempt may take CONNECT_TIMEOUT_MS. A call ends with its connection, and the library never repeats
- * it. While the server cannot be reached, calls fail at once with UNAVAILABLE and a sentence that names the peer and
+ * A channel has one connection to each server that it has called. A connection is dialled at the first call, and again
+ * after REDIAL_FIRST_MS to REDIAL_MAX_MS if it is lost; each attempt may take CONNECT_TIMEOUT_MS. A call ends with its
+ * connection, and the library never repeats a call that a server may have run.
+ *
+ * The address may be a list of servers, of which one serves at a time ("a:7700,b:7700"): the controllers of a cluster.
+ * A channel goes on to its next server when the current one cannot be reached or does not serve (RPC_NOT_SERVING). A
+ * blocking unary call then goes to each server once; other calls fail, and the next call goes to the next server.
+ *
+ * While the server cannot be reached, calls fail at once with UNAVAILABLE and a sentence that names the peer and
  * the cause: "the controller at 127.0.0.1:7700 cannot be reached: Connection refused". A blocking call that a stopping
  * server drops ends with UNAVAILABLE too.
  *
@@ -26,7 +32,7 @@
 struct rpc_channel;
 
 struct rpc_channel_config {
-    const char *address;
+    const char *address;  /* or several, separated by commas: rpc_address_list_parse */
     const char *peer;     /* the name of the peer in error messages; NULL is "the controller" */
     struct rpc_tls tls;   /* with a ca: TLS. Without a ca, and on a unix socket: plain */
     const char *tls_name; /* the name in the server's certificate, if it differs from the dialled host; or NULL */

@@ -5,24 +5,23 @@
 
 #include "api/rpc/call_state.h"
 #include "api/rpc/client.h"
+#include "api/rpc/endpoints.h"
 #include "api/rpc/loop.h"
 #include "api/rpc/owner.h"
 
 struct rpc_channel {
-    grpc_channel *core;
-    bool shares_core; /* core belongs to another channel */
+    struct endpoints *endpoints;
     struct loop *loop;
     struct owner owner;
-    char peer[RPC_ADDRESS_BYTES + 64];     /* "the controller at unix:/run/..." */
     char *authorization;                   /* "Bearer ...", or NULL */
     char request_id[RPC_REQUEST_ID_BYTES]; /* "": each call gets one from the server */
 };
 
 gpr_timespec channel_deadline(int64_t timeout_ms); /* timeout_ms <= 0: no deadline */
 
-/* Creates a call on `queue`. *ret_reply is the type of the method's reply. INVALID_ARGUMENT if the service has no such
- * method. */
-MUST_CHECK status_t channel_call(struct rpc_channel *, const ProtobufCServiceDescriptor *, const char *method,
+/* Creates a call to the endpoint `at` on `queue`. *ret_reply is the type of the method's reply. INVALID_ARGUMENT if the
+ * service has no such method. */
+MUST_CHECK status_t channel_call(struct rpc_channel *, int at, const ProtobufCServiceDescriptor *, const char *method,
                                  grpc_completion_queue *queue, gpr_timespec deadline, grpc_call **ret,
                                  const ProtobufCMessageDescriptor **ret_reply, struct err *e);
 

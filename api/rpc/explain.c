@@ -38,6 +38,12 @@ static const char *innermost(const char *text) {
     return *cause ? cause : text;
 }
 
+/* True if gRPC has not sent the call, because it could not connect. */
+static bool is_unreached(status_t st, const char *text) {
+    return st == ST_UNAVAILABLE && (strstr(text, "empty address list") || strstr(text, "failed to connect") ||
+                                    strstr(text, "DNS resolution failed") || strstr(text, "onnection refused"));
+}
+
 static status_t explain_transport(const char *peer, int64_t timeout_ms, status_t st, const char *text, struct err *e) {
     if (st == ST_DEADLINE_EXCEEDED)
         return err_set(e, st, "%s did not answer within %lld ms", peer, (long long)timeout_ms);
@@ -48,18 +54,18 @@ static status_t explain_transport(const char *peer, int64_t timeout_ms, status_t
     if (strstr(text, "empty address list")) /* gRPC tried no address, because TLS could not be set up */
         return err_set(
             e, st, "%s cannot be reached: the files of TLS do not fit each other, or the name has no address", peer);
-    if (strstr(text, "failed to connect") || strstr(text, "DNS resolution failed") || strstr(text, "onnection refused"))
+    if (is_unreached(st, text))
         return err_set(e, st, "%s cannot be reached: %s", peer, innermost(text));
     return err_set(e, st, "the connection to %s was lost: %s", peer, text[0] ? innermost(text) : "no reason was given");
 }
 
-void explain(const char *peer, int64_t timeout_ms, grpc_status_code code, grpc_slice details,
+bool explain(const char *peer, int64_t timeout_ms, grpc_status_code code, grpc_slice details,
              const grpc_metadata_array *trailing, status_t *ret_status, struct err *ret_why,
              char ret_reason[RPC_REASON_BYTES]) {
     ret_reason[0] = '\0';
     *ret_status = code >= GRPC_STATUS_OK && code <= GRPC_STATUS_UNAUTHENTICATED ? (status_t)code : ST_UNKNOWN;
     if (*ret_status == ST_OK)
-        return;
+        return false;
     bool spoken = read_details(trailing, ret_reason);
     char *text = grpc_slice_to_c_string(details), id[RPC_REQUEST_ID_BYTES + 32];
     find_id(*ret_status, trailing, id, sizeof id);
@@ -67,5 +73,7 @@ void explain(const char *peer, int64_t timeout_ms, grpc_status_code code, grpc_s
         snprintf(ret_why->msg, sizeof ret_why->msg, "%.*s%s", (int)(sizeof ret_why->msg - 1 - strlen(id)), text, id);
     else
         status_ignore(explain_transport(peer, timeout_ms, *ret_status, text, ret_why));
+    const bool elsewhere = spoken ? !strcmp(ret_reason, RPC_NOT_SERVING) : is_unreached(*ret_status, text);
     gpr_free(text);
+    return elsewhere;
 }

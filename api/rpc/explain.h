@@ -8,8 +8,9 @@
 #include <grpc/grpc.h>
 
 /* peer: for example "the controller at 127.0.0.1:7700". timeout_ms: the timeout of the call, for the sentence about a
- * deadline that has passed. */
-void explain(const char *peer, int64_t timeout_ms, grpc_status_code, grpc_slice details,
+ * deadline that has passed. Returns true if the server has certainly not run the call, and another one may: it cannot
+ * be reached, or it does not serve (RPC_NOT_SERVING). */
+bool explain(const char *peer, int64_t timeout_ms, grpc_status_code, grpc_slice details,
              const grpc_metadata_array *trailing, status_t *ret_status, struct err *ret_why,
              char ret_reason[RPC_REASON_BYTES]);
 

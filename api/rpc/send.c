@@ -9,6 +9,7 @@
 #include "api/rpc/call_state.h"
 #include "api/rpc/details.h"
 #include "api/rpc/request_id.h"
+#include "api/rpc/server_state.h"
 #include "base/alloc.h"
 #include "base/limits.h"
 #include "base/utf8.h"
@@ -180,6 +181,8 @@ void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
         c->out.ending = true;
         c->out.deferred = false;
         c->status = status;
+        if (status == ST_UNAVAILABLE && c->route && !atomic_load(&c->route->serves))
+            snprintf(c->reason, sizeof c->reason, "%s", RPC_NOT_SERVING);
         c->trailing[0].key = grpc_slice_from_static_string(REQUEST_ID_KEY);
         c->trailing[0].value = grpc_slice_from_copied_string(c->request_id);
         if (status != ST_OK) {

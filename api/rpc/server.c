@@ -142,7 +142,8 @@ status_t server_add_with_rule(struct rpc_server *s, const ProtobufCServiceDescri
                              .recorded = recorded,
                              .input = descriptor->input,
                              .service = service,
-                             .times = call_times_new(methods[i].kind == RPC_UNARY) };
+                             .times = call_times_new(methods[i].kind == RPC_UNARY),
+                             .serves = true };
         s->n_routes++;
         int length = snprintf(r->path, sizeof r->path, "/%s/%s", d->name, methods[i].name);
         if (length >= (int)sizeof r->path)
@@ -175,6 +176,9 @@ status_t rpc_server_reload_tls(struct rpc_server *s, struct err *e) {
 }
 
 void rpc_server_set_serving(struct rpc_server *s, const char *service, bool serving) {
+    for (size_t i = 0; i < s->n_routes; i++)
+        if (!strcmp(s->routes[i].service_name, service))
+            atomic_store(&s->routes[i].serves, serving);
     health_set(s->health, service, serving);
 }
 

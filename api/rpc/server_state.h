@@ -31,6 +31,7 @@ struct route {
     const ProtobufCMessageDescriptor *input;
     void *service;
     struct rpc_call_times *times;
+    atomic_bool serves; /* rpc_server_set_serving */
 };
 
 /* A request to gRPC for the next call. It is used again after each call. */

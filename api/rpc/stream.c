@@ -33,7 +33,8 @@ static void wait_end(struct rpc_stream *s) {
     blocking_wait(&s->b, &s->end_tag);
     blocking_wait(&s->b, &s->ask_tag);
     s->ended = true;
-    s->status = blocking_conclude(&s->b, s->reason, &s->why);
+    bool elsewhere; /* a stream is opened again by its user */
+    s->status = blocking_conclude(&s->b, s->reason, &elsewhere, &s->why);
 }
 
 static status_t say_end(struct rpc_stream *s, const ProtobufCMessage **ret, struct err *e) {
@@ -65,7 +66,7 @@ status_t rpc_stream_next(struct rpc_stream *s, const ProtobufCMessage **ret, str
     struct err malformed = s->why;
     grpc_call_cancel(s->b.owned.call, NULL);
     wait_end(s);
-    s->status = err_set(&s->why, ST_INTERNAL, "a message of %s: %.300s", s->b.channel->peer, malformed.msg);
+    s->status = err_set(&s->why, ST_INTERNAL, "a message of %s: %.300s", blocking_peer(&s->b), malformed.msg);
     return say_end(s, ret, e);
 }
 
