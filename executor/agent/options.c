@@ -35,7 +35,7 @@ static const char HELP[] =
     "\n"
     "Runs ranks of training jobs on this host for the controller at ADDR (host:port or unix:/path).\n"
     "\n"
-    "  --controller ADDR     the controller\n"
+    "  --controller ADDR     the controller; several of a cluster separated by commas\n"
     "  --directory DIR       this executor's identity and spool; one executor at a time\n"
     "  --checkpoint-root DIR\n"
     "                        jobs read and write their checkpoints below DIR only, where all hosts see them; repeat\n"

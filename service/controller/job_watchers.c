@@ -56,6 +56,13 @@ void job_watchers_notify(struct job_watchers *w, int64_t job) {
     pthread_mutex_unlock(&w->lock);
 }
 
+void job_watchers_notify_all(struct job_watchers *w) {
+    pthread_mutex_lock(&w->lock);
+    for (struct job_watcher *sub = w->all; sub; sub = sub->next)
+        sub->wake(sub->ctx);
+    pthread_mutex_unlock(&w->lock);
+}
+
 void job_watchers_notify_later(struct job_watchers *w, int64_t job) {
     pthread_mutex_lock(&w->lock);
     for (struct job_watcher *sub = w->all; sub; sub = sub->next)

@@ -32,6 +32,8 @@ void job_watchers_remove(struct job_watchers *w, struct job_watcher *sub);
 
 /* Wakes the job's watchers at once, after an event was stored. */
 void job_watchers_notify(struct job_watchers *w, int64_t job);
+/* Wakes all watchers: this controller no longer leads. */
+void job_watchers_notify_all(struct job_watchers *w);
 /* Wakes them at the next job_watchers_flush, after metrics or log lines were stored. The loop flushes ten times a
  * second. */
 void job_watchers_notify_later(struct job_watchers *w, int64_t job);

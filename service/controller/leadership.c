@@ -81,6 +81,7 @@ void leadership_depose(struct controller *c, const char *why) {
     sweeps_lead(c->sweeps, 0);
     notifier_lead(c->notifier, 0);
     dispatch_close_all(c->dispatch, ST_UNAVAILABLE, "this controller no longer leads");
+    job_watchers_notify_all(c->job_watchers);
 }
 
 void leadership_pause(struct controller *c, int64_t ms) {

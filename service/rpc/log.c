@@ -124,6 +124,8 @@ static void log_work(struct rpc_call *call) {
         rpc_finish(call, st, e.msg);
     else if (sent && (!t->follow || row_state_final(job.state)))
         rpc_finish(call, ST_OK, NULL);
+    else if (sent)
+        (void)rpc_may_follow(call, c);
 }
 
 static void log_done(struct rpc_call *call, status_t status, const char *why) {

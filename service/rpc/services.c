@@ -19,6 +19,17 @@ status_t rpc_found(struct rpc_call *call, status_t st, const char *reason) {
     return st;
 }
 
+bool rpc_may_follow(struct rpc_call *call, struct controller *c) {
+    int64_t epoch;
+    struct err e;
+    status_t st = controller_leads(c, &epoch, &e);
+    if (st == ST_OK)
+        return true;
+    rpc_set_reason(call, RPC_NOT_SERVING);
+    rpc_finish(call, st, e.msg);
+    return false;
+}
+
 status_t rpc_services_add(struct rpc_server *server, struct controller *c, struct err *e) {
     for (size_t i = 0; i < N_SERVICES; i++) {
         const struct rpc_service *s = services[i].service;

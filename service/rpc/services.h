@@ -45,6 +45,10 @@ status_t rpc_checkpoint_links(void *service, struct rpc_call *call, const Protob
 /* DispatchService.DownloadCode (code.c). */
 status_t rpc_code_download(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e);
 
+/* A stream that follows a job needs the leader, which alone learns of changes. False on a standby: the call is finished
+ * with UNAVAILABLE and the reason RPC_NOT_SERVING. */
+bool rpc_may_follow(struct rpc_call *call, struct controller *c);
+
 /* Returns st. If it is NOT_FOUND, the call's error gets `reason` for programs: JOB_NOT_FOUND. */
 MUST_CHECK status_t rpc_found(struct rpc_call *call, status_t st, const char *reason);
 

@@ -7,7 +7,8 @@
  *
  * If the queue of the call is full, the run stops and `writable` wakes the call again; `seen` makes the next run
  * continue after the last event that was sent. Events wait in the database. After the final state the last step and the
- * job are sent, and the stream ends with OK. */
+ * job are sent, and the stream ends with OK. On a standby, or when the lead is lost, the stream of a job that has not
+ * ended fails after the events that are stored. */
 #include "service/rpc/watch.h"
 
 #include "base/alloc.h"
@@ -163,7 +164,7 @@ void watch_work(struct rpc_call *call) {
     w->steps = row.steps;
     if (row_state_final(row.state))
         send_last(call, c, w, &row);
-    else
+    else if (rpc_may_follow(call, c))
         (void)send_news(call, c, w); /* without room in the queue, `writable` wakes the call again */
 }
 
