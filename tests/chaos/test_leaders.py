@@ -91,10 +91,15 @@ def controllers(tmp_path, text_file):
     up.stop()
 
 
-def test_a_command_that_knows_only_the_standby_is_told_that_it_does_not_lead(controllers, tiny):
+def test_a_command_that_knows_only_the_standby_waits_and_says_that_it_does_not_lead(controllers):
     standby = controllers.addresses[1 - controllers.leader()]
-    done = controllers.cli("cancel", "1", at=standby, status=None)
-    assert done.returncode != 0 and "does not lead" in done.stderr, done.stderr
+    waiting = subprocess.Popen([BIN / "trainyard", "cancel", "1"], stderr=subprocess.PIPE, text=True,
+                               env=dict(controllers.environment, TRAINYARD_CONTROLLER=standby))
+    line = waiting.stderr.readline()
+    waiting.kill()
+    waiting.wait()
+    waiting.stderr.close()
+    assert "does not lead" in line and "waiting for it" in line, line
 
 
 def test_the_leader_is_killed_again_and_again_and_nothing_is_lost(controllers, tiny):
