@@ -1,5 +1,5 @@
-/* A channel with several addresses goes on to the next server if the current one cannot be reached or does not serve, and
- * never repeats a call that a server may have run. */
+/* A channel with several addresses goes on to the next server if the current one cannot be reached or does not serve,
+ * and never repeats a call that a server may have run. */
 #include "tests/rpc/fixture.h"
 
 static const char SERVICE[] = "test.v1.Echo";
