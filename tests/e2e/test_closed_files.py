@@ -53,7 +53,7 @@ def test_without_a_data_root_no_file_is_read(service, tiny, text_file):
 
 def test_tokens_keys_and_files_of_the_service_are_no_data_below_any_root(service, tiny, text_file, tmp_path):
     token, key, foreign = tmp_path / "own.token", tmp_path / "own.key", tmp_path / "controller.key"
-    token.write_text("trainyard_" + "5e" * 32 + "\n")
+    token.write_text(service.cli("token", "create", "own", "--role", "EXECUTOR").stdout)
     for path in (key, foreign):
         subprocess.run(["openssl", "genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256", "-out", path], check=True)
     copy, link, hard = tmp_path / "copy", tmp_path / "link", tmp_path / "hard"
