@@ -510,7 +510,14 @@ static bool is_listed(const struct dispatch_peers *peers, const struct known *en
     return strcmp(peers->own, en->link.host.cache.url) == 0;
 }
 
-static void find_gang(struct dispatch *d, const char *executor, char *const *executors, int n,
+/* A plain cache is on a loopback address. On another host a program of somebody else may listen there, and would get
+ * the token. */
+static bool is_reached(const struct known *server, const char *hostname) {
+    return strncmp(server->link.host.cache.url, "https:", 6) == 0 ||
+           (*hostname && strcmp(server->link.host.hostname, hostname) == 0);
+}
+
+static void find_gang(struct dispatch *d, const char *executor, const char *hostname, char *const *executors, int n,
                       struct dispatch_peers *ret) {
     for (int i = 0, readers = 0; i < n && readers < DISPATCH_PEERS_MAX; i++) {
         const struct known *en = find(d, executors[i]);
@@ -519,18 +526,18 @@ static void find_gang(struct dispatch *d, const char *executor, char *const *exe
         readers++;
         if (strcmp(executors[i], executor) == 0)
             memcpy(ret->own, en->link.host.cache.url, sizeof ret->own);
-        else
+        else if (is_reached(en, hostname))
             ret->items[ret->n++] = en->link.host.cache;
     }
     ret->n_gang = ret->n;
 }
 
-static const struct known *find_last_copier(const struct dispatch *d, const char *executor,
+static const struct known *find_last_copier(const struct dispatch *d, const char *executor, const char *hostname,
                                             const struct dispatch_peers *listed) {
     const struct known *last = NULL;
     for (const struct known *en = d->all; en; en = en->next)
         if (serves(en) && en->copies > (last ? last->copies : 0) && strcmp(en->executor, executor) != 0 &&
-            !is_listed(listed, en))
+            is_reached(en, hostname) && !is_listed(listed, en))
             last = en;
     return last;
 }
@@ -540,10 +547,11 @@ void dispatch_find_peers(struct dispatch *d, const char *executor, char *const *
     const struct known *other;
     *ret = (struct dispatch_peers){ 0 };
     pthread_mutex_lock(&d->lock);
-    find_gang(d, executor, executors, n, ret);
-    while (ret->n < DISPATCH_PEERS_MAX && (other = find_last_copier(d, executor, ret)))
-        ret->items[ret->n++] = other->link.host.cache;
     struct known *own = find(d, executor);
+    const char *hostname = own ? own->link.host.hostname : "";
+    find_gang(d, executor, hostname, executors, n, ret);
+    while (ret->n < DISPATCH_PEERS_MAX && (other = find_last_copier(d, executor, hostname, ret)))
+        ret->items[ret->n++] = other->link.host.cache;
     if (own)
         own->copies = ++d->copies;
     pthread_mutex_unlock(&d->lock);

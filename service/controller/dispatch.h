@@ -138,7 +138,7 @@ void dispatch_uses_done(struct dispatch_uses *uses);
 
 /* The caches that an executor asks before it reads a store. The hosts of an attempt read each object of a store once:
  * the first ones that serve a cache, at most DISPATCH_PEERS_MAX, are its readers, and all hosts of the attempt know
- * them. */
+ * them. A cache without TLS is told only to executors with the hostname of its own, which must not be empty. */
 struct dispatch_peers {
     struct dispatch_cache items[DISPATCH_PEERS_MAX];
     int n, n_gang;                /* the first n_gang are the other readers of the attempt */

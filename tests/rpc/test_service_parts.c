@@ -228,7 +228,7 @@ struct peer_hosts {
     char names[PEER_HOSTS][16], *all[PEER_HOSTS];
 };
 
-/* Hosts "0", "1" and so on, which serve caches at "http://0" and so on, but for the one that is `silent`. */
+/* Hosts "0", "1" and so on, which serve caches at "https://0" and so on, but for the one that is `silent`. */
 static void peer_hosts_attach(struct peer_hosts *h, int silent) {
     *h = (struct peer_hosts){ .d = dispatch_new() };
     for (int i = 0; i < PEER_HOSTS; i++) {
@@ -236,7 +236,7 @@ static void peer_hosts_attach(struct peer_hosts *h, int silent) {
         snprintf(h->names[i], sizeof h->names[i], "%d", i);
         h->all[i] = h->names[i];
         if (i != silent)
-            snprintf(link.host.cache.url, sizeof link.host.cache.url, "http://%d", i);
+            snprintf(link.host.cache.url, sizeof link.host.cache.url, "https://%d", i);
         snprintf(link.host.cache.token, sizeof link.host.cache.token, "token-%d", i);
         h->tickets[i] = dispatch_attach(h->d, h->names[i], 1, &link);
         welcome(h->d, h->names[i]);
@@ -259,14 +259,14 @@ static void the_hosts_of_an_attempt_know_the_same_readers(void **state) {
         const bool reads = i <= DISPATCH_PEERS_MAX && i != 2; /* host 2 serves no cache: one more reads */
         dispatch_find_peers(h.d, h.names[i], h.all, PEER_HOSTS, &peers);
         char own[32];
-        snprintf(own, sizeof own, "http://%d", i);
+        snprintf(own, sizeof own, "https://%d", i);
         assert_string_equal(peers.own, reads ? own : "");
         assert_int_equal(peers.n_gang, DISPATCH_PEERS_MAX - reads);
         for (int k = 0, reader = 0; k < peers.n_gang; k++, reader++) {
             char url[32], token[32];
             reader += reader == 2 || (reads && reader == i);
             reader += reader == 2 || (reads && reader == i);
-            snprintf(url, sizeof url, "http://%d", reader);
+            snprintf(url, sizeof url, "https://%d", reader);
             snprintf(token, sizeof token, "token-%d", reader);
             assert_string_equal(peers.items[k].url, url);
             assert_string_equal(peers.items[k].token, token);
@@ -283,18 +283,57 @@ static void the_other_peers_are_the_hosts_that_copied_last(void **state) {
     peer_hosts_attach(&h, -1);
     dispatch_find_peers(h.d, "3", gang, 3, &peers);
     assert_int_equal(peers.n, 1); /* nobody else has copied anything */
-    assert_string_equal(peers.items[0].url, "http://4");
+    assert_string_equal(peers.items[0].url, "https://4");
     for (int i = 5; i < PEER_HOSTS; i++)
         dispatch_find_peers(h.d, h.names[i], &h.all[i], 1, &peers);
     dispatch_find_peers(h.d, "3", gang, 3, &peers);
     assert_int_equal(peers.n, DISPATCH_PEERS_MAX);
     assert_int_equal(peers.n_gang, 1);
     char last[32];
-    snprintf(last, sizeof last, "http://%d", PEER_HOSTS - 1);
+    snprintf(last, sizeof last, "https://%d", PEER_HOSTS - 1);
     assert_string_equal(peers.items[1].url, last);
     for (int k = 0; k < peers.n; k++)
-        assert_string_not_equal(peers.items[k].url, "http://3");
+        assert_string_not_equal(peers.items[k].url, "https://3");
     peer_hosts_detach(&h);
+}
+
+/* A cache without TLS listens on loopback, where another host may have a program of somebody else. */
+static void a_plain_cache_is_told_to_executors_of_its_own_host_only(void **state) {
+    (void)state;
+    static const char *const names[] = { "plain", "near", "far", "nameless", "nameless-2" },
+                             *const hostnames[] = { "a", "a", "b", "", "" },
+                             *const urls[] = { "http://127.0.0.1:1", "", "https://b:1", "http://127.0.0.1:2", "" };
+    enum { N = sizeof names / sizeof *names };
+    struct dispatch *d = dispatch_new();
+    struct link l = { 0 };
+    uint64_t tickets[N];
+    char *all[N];
+    struct dispatch_peers peers;
+    for (int i = 0; i < N; i++) {
+        struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &l, .caller = "" };
+        snprintf(link.host.hostname, sizeof link.host.hostname, "%s", hostnames[i]);
+        snprintf(link.host.cache.url, sizeof link.host.cache.url, "%s", urls[i]);
+        snprintf(link.host.cache.token, sizeof link.host.cache.token, "token");
+        all[i] = (char *)(uintptr_t)names[i];
+        tickets[i] = dispatch_attach(d, names[i], 1, &link);
+        welcome(d, names[i]);
+        dispatch_find_peers(d, names[i], &all[i], 1, &peers); /* it has copied */
+    }
+    for (int alone = 0; alone <= 1; alone++)
+        for (int i = 0; i < N; i++) {
+            dispatch_find_peers(d, names[i], alone ? &all[i] : all, alone ? 1 : N, &peers);
+            bool plain = false, secured = false;
+            for (int k = 0; k < peers.n; k++) {
+                plain |= strcmp(peers.items[k].url, urls[0]) == 0;
+                secured |= strcmp(peers.items[k].url, urls[2]) == 0;
+                assert_string_not_equal(peers.items[k].url, urls[3]);
+            }
+            assert_int_equal(plain, i == 1);
+            assert_int_equal(secured, i != 2);
+        }
+    for (int i = 0; i < N; i++)
+        dispatch_detach(d, tickets[i]);
+    dispatch_free(d);
 }
 
 /* Two hosts that were made from one image, with the same id and incarnation. */
@@ -676,6 +715,7 @@ int main(void) {
         cmocka_unit_test(an_executor_is_its_callers_while_it_is_attached),
         cmocka_unit_test(the_hosts_of_an_attempt_know_the_same_readers),
         cmocka_unit_test(the_other_peers_are_the_hosts_that_copied_last),
+        cmocka_unit_test(a_plain_cache_is_told_to_executors_of_its_own_host_only),
         cmocka_unit_test(a_copy_of_an_executors_directory_does_not_take_its_place),
         cmocka_unit_test(a_ticket_finds_its_own_executor_after_others_came_and_went),
         cmocka_unit_test(a_link_that_does_not_read_is_closed),
