@@ -10,6 +10,7 @@
 #include "executor/agent/job_sandboxes.h"
 #include "executor/agent/job_user.h"
 #include "executor/agent/worker_launch.h"
+#include "executor/sandbox/landlock_rights.h"
 
 #include <inttypes.h>
 #include <pwd.h>
@@ -258,8 +259,23 @@ static status_t folder_give(const struct host *host, struct err *e) {
     return ST_OK;
 }
 
+/* A folder belongs to the user of the ranks, unless each job has a user of its own. Then only Landlock keeps ranks from
+ * changing what other jobs read. An agent that runs jobs as its own user without a sandbox has given them all its files
+ * anyway. */
+static status_t ranks_check(const struct agent_options *o, struct err *e) {
+    const bool off = o->sandbox == SANDBOX_OFF;
+    if (job_user_is_own(o) || (off && !o->worker_user) || (!off && landlock_abi() >= LANDLOCK_ABI_FILES))
+        return ST_OK;
+    return err_set(e, ST_FAILED_PRECONDITION,
+                   "jobs could change the tokens of other jobs, because %s and all jobs run as one user: give each job "
+                   "a user of its own (--job-users)%s",
+                   off ? "--sandbox is off" : "the kernel has no Landlock",
+                   off ? ", or turn the sandbox on" : ", or use a kernel with Landlock");
+}
+
 static status_t folder_make(struct host *host, struct err *e) {
     const struct agent_options *o = host->options;
+    TRY(ranks_check(o, e));
     if ((o->worker_user || job_user_is_own(o)) && !o->token_cache)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "its workers do not reach its directory, and it was started without --token-cache");

@@ -14,8 +14,11 @@ import tempfile
 
 import pytest
 
-from service_fixture import BIN, PATIENCE, ROOT, Service, remove_tree, wait_until
+from service_fixture import BIN, PATIENCE, ROOT, SANDBOX, Service, remove_tree, wait_until
 from store_hosts import Host
+from test_program_sandbox import ABI
+
+pytestmark = pytest.mark.skipif(SANDBOX != "off" and ABI < 1, reason="without Landlock, executors with a sandbox have no token cache")
 
 TOKENIZER = ROOT / "tests/engine/tokenizers/gpt2.json"
 WORDS = ["the", "quick", "brown", "fox's", "jumps", "over", "12345", "lazy", "dog.", "(x)", "Encoding"]
@@ -149,8 +152,10 @@ def test_a_full_cache_leaves_the_tokens_to_each_rank(tmp_path, spec_of, text):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="starting processes as other users needs root")
-@pytest.mark.parametrize("options, owner", [(("--worker-user", "nobody"), None), (("--job-users", "70000-70100"), 70100)],
-                         ids=["one user", "a user for each job"])
+@pytest.mark.parametrize("options, owner", [
+    pytest.param(("--worker-user", "nobody", "--sandbox", "available"), None, id="one user",
+                 marks=pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")),
+    pytest.param(("--job-users", "70000-70100", "--sandbox", "off"), 70100, id="a user for each job")])
 def test_jobs_of_other_users_share_tokens_that_no_job_can_change(spec_of, text, options, owner):
     """The folder belongs to the user of requests: with --job-users that of no job."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-tokens-"))
@@ -182,6 +187,25 @@ def test_jobs_of_other_users_share_tokens_that_no_job_can_change(spec_of, text, 
         host.stop()
         service.stop()
         remove_tree(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="starting processes as other users needs root")
+def test_jobs_that_share_a_user_and_have_no_sandbox_get_no_token_cache(tmp_path):
+    """Any of them could write the tokens that the others train on."""
+    service = Service(tmp_path / "service", executors=0)
+    service.directory.mkdir()
+    service.start()
+    hosts = []
+    try:
+        for name, options in (("shared", ("--worker-user", "nobody")), ("own", ("--job-users", "70000-70100"))):
+            hosts.append(Host(service, tmp_path / name, options=["--token-cache", tmp_path / name / "tokens", "--sandbox", "off", *options]))
+        shared, own = ((host.directory / "log").read_text() for host in hosts)
+        assert "no_token_cache" in shared and "because --sandbox is off and all jobs run as one user" in shared, shared
+        assert "no_token_cache" not in own and (tmp_path / "own/tokens/texts").is_dir()
+    finally:
+        for host in hosts:
+            host.stop()
+        service.stop()
 
 
 def encoder_of(folder):
