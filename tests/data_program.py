@@ -74,7 +74,7 @@ class Program:
         # The shell puts the pipes where the program looks for them.
         self.process = subprocess.Popen(
             ["bash", "-c", f'exec {BIN}/trainyard-data --agent-pid "$PPID" 3<&{commands} 4>&{records} {commands}<&- {records}>&-'],
-            pass_fds=(commands, records), env={**os.environ, **(environment or {})}, stderr=subprocess.PIPE)
+            pass_fds=(commands, records), env={**os.environ, "TRAINYARD_PEER_PATIENCE_S": "600", **(environment or {})}, stderr=subprocess.PIPE)
         os.close(commands)
         os.close(records)
         os.write(self.commands, len(command).to_bytes(4, "little") + command)

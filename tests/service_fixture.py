@@ -175,6 +175,7 @@ class Service:
     def environment(self):
         environment = {k: v for k, v in os.environ.items() if not k.startswith("TRAINYARD_")}
         environment.update(sanitizer_environment(self.reports))
+        environment["TRAINYARD_PEER_PATIENCE_S"] = "600"  # a busy machine changes nothing about who reads what
         if self.address:
             environment["TRAINYARD_CONTROLLER"] = self.address
         return environment

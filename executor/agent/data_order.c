@@ -13,7 +13,7 @@ enum { STORES_MAX = 3 };
 /* How it reaches a network, and which certificates it trusts. */
 static const char *const NETWORK_VARIABLES[] = {
     "http_proxy", "https_proxy", "HTTPS_PROXY",   "no_proxy",     "NO_PROXY",
-    "all_proxy",  "ALL_PROXY",   "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "all_proxy",  "ALL_PROXY",   "SSL_CERT_FILE", "SSL_CERT_DIR", "TRAINYARD_PEER_PATIENCE_S",
 };
 
 static ProtobufCBinaryData key_copy(Trainyard__V1__AttemptSecret *const *secrets, size_t n, const char *field) {

@@ -31,9 +31,7 @@ enum {
     EXPECT_MS = 200, /* not every server says that it wants a large body */
     STEP_MS = 50,    /* for the end, in a pause */
     /* Of a cache of another host: in place of one that does not answer, or is slow, the store is asked. */
-    PEER_CONNECT_MS = 5000,
     PEER_SLOW_BYTES = 64 << 10,
-    PEER_SLOW_S = 10,
 };
 
 static const char EMPTY_SHA256[] = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
@@ -203,9 +201,9 @@ static void set_protocols(CURL *curl, bool plain) {
 static void set_limits(CURL *curl, const struct store *s) {
     const long slow_s = (long)(s->patience_ms / 4000 < SLOW_MAX_S ? s->patience_ms / 4000 : SLOW_MAX_S);
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)(s->peer ? PEER_CONNECT_MS : CONNECT_MS));
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, s->peer ? s->peer->connect_s * 1000L : (long)CONNECT_MS);
     curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, (long)(s->peer ? PEER_SLOW_BYTES : SLOW_BYTES));
-    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, s->peer ? (long)PEER_SLOW_S : slow_s > 0 ? slow_s : 1L);
+    curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, s->peer ? (long)s->peer->slow_s : slow_s > 0 ? slow_s : 1L);
     curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, (long)BUFFER_BYTES);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);

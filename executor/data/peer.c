@@ -9,17 +9,30 @@
 #include "executor/data/peer_message.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+static int seconds(int usual) {
+    const char *text = getenv("TRAINYARD_PEER_PATIENCE_S");
+    const long s = text ? strtol(text, NULL, 10) : 0;
+    return s > 0 && s <= PEER_PATIENCE_MAX_S ? (int)s : usual;
+}
+
 void peers_init(struct peers *ps, const Trainyard__V1__DataFetch *order, const atomic_bool *end) {
-    *ps = (struct peers){ .own_url = order->own_url, .mutex = PTHREAD_MUTEX_INITIALIZER };
+    *ps = (struct peers){ .own_url = order->own_url,
+                          .wait_ms = seconds(PEER_WAIT_S) * 1000LL,
+                          .mutex = PTHREAD_MUTEX_INITIALIZER };
     for (size_t i = 0; i < order->n_peers && ps->n < PEERS_MAX; i++) {
         struct peer *p = &ps->items[ps->n++];
-        p->tls = (struct store_peer){ .cert = order->tls_cert, .key = order->tls_key, .pin = order->peers[i]->key };
+        p->tls = (struct store_peer){ .cert = order->tls_cert,
+                                      .key = order->tls_key,
+                                      .pin = order->peers[i]->key,
+                                      .connect_s = seconds(PEER_CONNECT_S),
+                                      .slow_s = seconds(PEER_SLOW_S) };
         p->store = (struct store){ .scheme = DATA_HTTPS,
                                    .endpoint = alloc_copy_text(order->peers[i]->url),
                                    .secret = alloc_copy_text(order->peers[i]->token),
-                                   .patience_ms = PEER_WAIT_MS,
+                                   .patience_ms = ps->wait_ms,
                                    .end = end,
                                    .peer = &p->tls };
         p->in_gang = (int)i < order->n_gang;
@@ -167,7 +180,7 @@ static void progress_take(struct peers *ps, int index, uint64_t progress) {
         p->progress_ms = now;
     p->is_waited_for = true;
     p->progress = progress;
-    p->is_late |= now - p->progress_ms > PEER_WAIT_MS;
+    p->is_late |= now - p->progress_ms > ps->wait_ms;
     pthread_mutex_unlock(&ps->mutex);
 }
 

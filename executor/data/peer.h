@@ -4,7 +4,7 @@
  * makes progress.
  *
  * A peer costs at most a bounded time. One that fails PEER_FAILURES_MAX times (no answer, a slow one, a refusal),
- * or once sends wrong bytes, is not asked again in this order; without progress for PEER_WAIT_MS none of its
+ * or once sends wrong bytes, is not asked again in this order; without progress for PEER_WAIT_S none of its
  * objects is waited for. What no peer has is read from the store. Thread-safe, unless said otherwise. */
 #ifndef EXECUTOR_DATA_PEER_H
 #define EXECUTOR_DATA_PEER_H
@@ -14,7 +14,9 @@
 #include <pthread.h>
 #include <trainyard/v1/worker.pb-c.h>
 
-enum { PEERS_MAX = 16, PEER_FAILURES_MAX = 3, PEER_WAIT_MS = 30 * 1000, PEER_ASK_MS = 100 };
+enum { PEERS_MAX = 16, PEER_FAILURES_MAX = 3, PEER_ASK_MS = 100 };
+/* For how long a peer may not connect, be slow, or make no progress, unless TRAINYARD_PEER_PATIENCE_S says for all. */
+enum { PEER_CONNECT_S = 5, PEER_SLOW_S = 10, PEER_WAIT_S = 30, PEER_PATIENCE_MAX_S = 3600 };
 
 struct peer {
     struct store store; /* as http.h reads it */
@@ -30,6 +32,7 @@ struct peer {
 struct peers {
     struct peer items[PEERS_MAX];
     int n;
+    int64_t wait_ms;     /* for one without progress */
     const char *own_url; /* "": this host serves no cache */
     pthread_mutex_t mutex;
 };

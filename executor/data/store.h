@@ -24,6 +24,7 @@ struct store {
 struct store_peer {
     const char *cert, *key; /* the files with which this host identifies itself */
     const char *pin;        /* the SHA-256 of the other one's public key, in Base64 */
+    int connect_s, slow_s;  /* after which a request fails: without a connection; below 64 KiB/s */
 };
 
 struct stores {

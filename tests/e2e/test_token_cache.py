@@ -1,6 +1,7 @@
 """Texts of byte-pair tokens are encoded once on a host, for all ranks and jobs, whoever is killed meanwhile; and the
 weights are those of a run without the cache."""
 
+import contextlib
 import json
 import os
 import pathlib
@@ -220,15 +221,26 @@ def encoder_of(folder):
     return None
 
 
+def is_stopped(pid):
+    """All of its threads, or the process has ended."""
+    with contextlib.suppress(OSError):  # a thread that ends meanwhile
+        return all(path.read_text().rpartition(")")[2].split()[0] in "TZ" for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"))
+    return False
+
+
 def stopped_encoder(folder):
-    """Stopped while it encodes."""
+    """Stopped while it encodes. One that has published its text before it stopped goes on."""
     found = []
 
     def is_there():
         pid = encoder_of(folder)
         if pid and pid > 1:
             os.kill(pid, signal.SIGSTOP)
-            found.append(pid)
+            wait_until(lambda: is_stopped(pid), 60 * PATIENCE, "the stop")
+            if encoder_of(folder) == pid:
+                found.append(pid)
+            else:
+                os.kill(pid, signal.SIGCONT)
         return found
 
     wait_until(is_there, 60 * PATIENCE, "a process that encodes")
