@@ -1,10 +1,9 @@
 /* To add: open KEY.part, lock it alone, and see whether the file is still the one of that name. If it is not, another
  * process has published or removed it: begin again. Then look whether KEY is there by now.
  *
- * Who finds the part locked waits for a shared lock. It comes when the other process publishes the file, whose readers
- * have shared locks, or is killed: an event of the kernel's. A thread waits for it, so that the caller can report
- * progress. Then all that wait try to lock the part alone, and lose their shared locks; one succeeds, the last one at
- * the latest.
+ * Who finds the part locked begins again every 100 ms, until the other process has published the file or was killed.
+ * It gives up when nothing was written to the part for a while: whoever can read the folder's files as their user can
+ * lock them. Others cannot open a part.
  *
  * To make space: under `lock`, add up the files, and remove those that nobody has locked, in the order of their last
  * use. A part has the length that was reserved for it from its beginning on (it is sparse), so that the sum counts what
@@ -18,7 +17,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,9 +24,10 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { TICK_MS = 500, NOTICE_BYTES = 640 };
+enum { WAIT_MS = 100, NOTICE_BYTES = 640 };
 
 static const char PART[] = ".part";
 
@@ -75,42 +74,34 @@ status_t token_cache_find(struct token_cache_use *u, struct encoded_text **ret, 
 
 /* ---- waiting ---- */
 
-struct lock_wait {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    int fd, number; /* number: errno of the lock */
-    bool over;
+/* What another process has locked, and when it last changed. */
+struct waited {
+    struct stat file;
+    int64_t since_ms; /* 0: nothing was waited for */
 };
 
-static void *lock_take(void *ctx) {
-    struct lock_wait *w = ctx;
-    int number = 0;
-    while (flock(w->fd, LOCK_SH) < 0 && (number = errno) == EINTR)
-        number = 0;
-    pthread_mutex_lock(&w->mutex);
-    w->number = number;
-    w->over = true;
-    pthread_cond_signal(&w->changed);
-    pthread_mutex_unlock(&w->mutex);
-    return NULL;
+static bool has_changed(const struct stat *a, const struct stat *b) {
+    return a->st_ino != b->st_ino || a->st_blocks != b->st_blocks || a->st_mtim.tv_sec != b->st_mtim.tv_sec ||
+           a->st_mtim.tv_nsec != b->st_mtim.tv_nsec;
 }
 
-static status_t lock_wait(const struct token_cache_use *u, int fd, const char *path, struct err *e) {
-    struct lock_wait w = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .fd = fd };
-    pthread_t thread;
-    if ((errno = pthread_create(&thread, NULL, lock_take, &w)) != 0)
-        return fail(e, "wait for", path);
-    pthread_mutex_lock(&w.mutex);
-    while (!w.over) {
-        const struct timespec until = deadline_timespec(deadline_in(TICK_MS));
-        pthread_cond_clockwait(&w.changed, &w.mutex, CLOCK_MONOTONIC, &until);
-        if (u->progress)
-            u->progress(u->ctx);
-    }
-    pthread_mutex_unlock(&w.mutex);
-    pthread_join(thread, NULL);
-    errno = w.number;
-    return w.number ? fail(e, "lock", path) : ST_OK;
+static status_t wait_for(const struct token_cache_use *u, const struct token_part *part, struct waited *w,
+                         struct err *e) {
+    static const struct timespec pause = { .tv_nsec = WAIT_MS * 1000000L };
+    const int64_t now = clock_mono_ms(), max = u->cache->still_ms ? u->cache->still_ms : TOKEN_CACHE_STILL_MS;
+    struct stat st;
+    if (fstat(part->fd, &st) < 0)
+        return fail(e, "look at", part->path);
+    if (!w->since_ms || has_changed(&w->file, &st))
+        *w = (struct waited){ .file = st, .since_ms = now };
+    if (now - w->since_ms > max)
+        return err_set(e, ST_RESOURCE_EXHAUSTED,
+                       "the token cache: another process has locked '%s', and has not written to it for %lld s",
+                       part->path, (long long)(max / 1000));
+    if (u->progress)
+        u->progress(u->ctx);
+    nanosleep(&pause, NULL);
+    return ST_OK;
 }
 
 static bool is_same(int fd, const char *path) {
@@ -120,8 +111,9 @@ static bool is_same(int fd, const char *path) {
 }
 
 static status_t part_lock(const struct token_cache_use *u, struct token_part *part, struct err *e) {
+    struct waited waited = { .since_ms = 0 };
     for (;;) {
-        part->fd = open(part->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        part->fd = open(part->path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (part->fd < 0)
             return fail(e, "create", part->path);
         const bool locked = flock(part->fd, LOCK_EX | LOCK_NB) == 0;
@@ -129,11 +121,8 @@ static status_t part_lock(const struct token_cache_use *u, struct token_part *pa
             return ST_OK;
         status_t st = ST_OK;
         if (!locked)
-            st = errno == EWOULDBLOCK ? lock_wait(u, part->fd, part->path, e) : fail(e, "lock", part->path);
-        if (st == ST_OK && !locked && flock(part->fd, LOCK_EX | LOCK_NB) == 0 && is_same(part->fd, part->path))
-            return ST_OK;
-        close(part->fd);
-        part->fd = -1;
+            st = errno == EWOULDBLOCK ? wait_for(u, part, &waited, e) : fail(e, "lock", part->path);
+        closep(&part->fd);
         TRY(st);
     }
 }

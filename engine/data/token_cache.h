@@ -31,7 +31,7 @@
 #include <stdint.h>
 
 /* A shorter text is quickly encoded, and its tokens take less memory than a thread. */
-enum { TOKEN_CACHE_MIN_BYTES = 1 << 20, TOKEN_CACHE_FILES_MAX = 4096 };
+enum { TOKEN_CACHE_MIN_BYTES = 1 << 20, TOKEN_CACHE_FILES_MAX = 4096, TOKEN_CACHE_STILL_MS = 60 * 1000 };
 
 struct data_text; /* source.h */
 
@@ -39,6 +39,7 @@ struct data_text; /* source.h */
 struct token_cache {
     const char *folder; /* exists */
     int64_t max_bytes;  /* of all files */
+    int64_t still_ms;   /* for how long another process is waited for that writes nothing; 0: TOKEN_CACHE_STILL_MS */
     bool writes;        /* encodes texts itself */
     bool required;      /* a text that the cache cannot have is an error, and is not encoded in memory */
     /* Of a cache that does not write: has the text encoded, and returns when that is over, however it went; an error
@@ -70,8 +71,8 @@ struct token_part {
 };
 
 /* Begins to add tokens of about `bytes`, for which it makes space. Waits while another process adds the same;
- * *ret_found is then what that has added, and there is no part. RESOURCE_EXHAUSTED: no space; other errors: of the
- * folder. In any case token_part_close. */
+ * *ret_found is then what that has added, and there is no part. RESOURCE_EXHAUSTED: no space, or the other process
+ * writes nothing; other errors: of the folder. In any case token_part_close. */
 MUST_CHECK status_t token_cache_begin(struct token_cache_use *u, int64_t bytes, struct token_part *ret,
                                       struct encoded_text **ret_found, struct err *e);
 /* Gives the whole file its name, and opens it. */

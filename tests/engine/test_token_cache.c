@@ -289,6 +289,36 @@ static void a_killed_encoder_leaves_its_work_to_the_one_that_waits(void **state)
     }
 }
 
+/* Such as a rank of the same user that has locked it. */
+static void a_process_that_holds_the_lock_and_writes_nothing_is_not_waited_for(void **state) {
+    (void)state;
+    struct seen seen = { 0 };
+    struct token_cache cache = cache_of(&seen);
+    char byte, path[PATH_BYTES * 2];
+    int said[2], hold[2];
+    struct stat st;
+    cache.still_ms = 1;
+    assert_int_equal(pipe(said) | pipe(hold), 0);
+    int of_first[] = { -1, said[1], hold[0] };
+    const pid_t first = child_opens(stop_in_part, of_first);
+    assert_int_equal(read(said[0], &byte, 1), 1);
+    assert_int_equal(files_with(".part", path), 1);
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 07777, 0600); /* no other user can lock it */
+    CLEANUP(corpus_closep) struct corpus *memory = opened(0, NULL), *c = opened(0, &cache);
+    assert_same(c, memory);
+    assert_int_equal(seen.missed, 1);
+    assert_non_null(strstr(seen.last, "another process has locked"));
+    assert_true(first > 0 && kill(first, SIGKILL) == 0);
+    assert_int_equal(status_of(first), -SIGKILL);
+    corpus_close(opened(0, &cache));
+    assert_int_equal(seen.encoded, 1);
+    for (int i = 0; i < 2; i++) {
+        close(said[i]);
+        close(hold[i]);
+    }
+}
+
 static void damage(const char *path, int what) {
     CLEANUP(closep) int fd = open(path, O_RDWR);
     char byte;
@@ -533,6 +563,7 @@ int main(void) {
         TEST(a_small_text_stays_in_memory),
         TEST(processes_that_begin_together_encode_once),
         TEST(a_killed_encoder_leaves_its_work_to_the_one_that_waits),
+        TEST(a_process_that_holds_the_lock_and_writes_nothing_is_not_waited_for),
         TEST(a_damaged_file_is_reported_and_encoded_again),
         TEST(a_file_that_shrinks_in_use_is_an_error),
         TEST(a_cache_without_space_leaves_the_tokens_in_memory),
