@@ -69,7 +69,8 @@ static uint64_t weight_of(const char *url, const char *key) {
 }
 
 /* The peer to which the object belongs; -1: this host. All hosts of the attempt agree about it, because each knows
- * the addresses of all. */
+ * the addresses of the same readers, at most PEERS_MAX (service/controller/dispatch.h). Where an address without TLS is
+ * kept from other hosts they do not, and read some objects twice. */
 static int owner_of(const struct peers *ps, const struct data_object *o) {
     int owner = -1;
     bool any = *ps->own_url != '\0';

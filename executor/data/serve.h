@@ -4,8 +4,10 @@
  * copy. Outside of loopback the server has TLS, and a caller also needs a certificate of the cluster's CA. What is
  * served are bytes as they are on the disk: who asks compares them with the digest.
  *
- * At most SERVE_CONNECTIONS at once, each with a thread of its own, so that a slow caller delays no other;
- * SERVE_PER_HOST from one host (not on loopback). A connection on which nothing moves for SERVE_IDLE_S is closed. */
+ * A host that copies has up to nine connections to one peer (parallel.h, and one that asks), and several executors
+ * may share a host. At most SERVE_CONNECTIONS at once, each with a thread of its own, so that a slow caller delays no
+ * other; SERVE_PER_HOST from one host (not on loopback). A connection on which nothing moves for SERVE_IDLE_S is
+ * closed. */
 #ifndef EXECUTOR_DATA_SERVE_H
 #define EXECUTOR_DATA_SERVE_H
 
@@ -14,7 +16,7 @@
 
 #include <trainyard/v1/worker.pb-c.h>
 
-enum { SERVE_CONNECTIONS = 64, SERVE_PER_HOST = 16, SERVE_IDLE_S = 15 };
+enum { SERVE_CONNECTIONS = 256, SERVE_PER_HOST = 64, SERVE_IDLE_S = 15 };
 
 struct serve;
 /* The order must stay valid. ALREADY_EXISTS: the address is in use; and others, as http_listener_open. */

@@ -320,6 +320,22 @@ def test_a_peer_with_another_key_gets_no_token(store, caches, tmp_path, tls):
     assert bytes_of(without) == (sum(map(len, objects.values())), 0, 0), "a host without a certificate"
 
 
+def test_many_hosts_read_at_the_same_time(caches):
+    """Those of a gang of 16 hosts have 9 connections each."""
+    cache, n = caches(), 15 * 9
+    asked = f"POST /find HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Length: 0\r\n\r\n".encode()
+    threads = []
+    with contextlib.ExitStack() as stack:
+        port = int(cache.url.rsplit(":")[-1])
+        clients = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 60 * PATIENCE)) for _ in range(n)]
+        for client in clients:
+            client.sendall(asked)
+        for client in clients:
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+            threads.append(len(os.listdir(f"/proc/{cache.program.process.pid}/task")))
+    assert max(threads) > n, "a thread for each connection"
+
+
 def test_an_address_in_use_is_one_sentence(caches, tmp_path):
     command = COMMAND()
     command.serve_cache.cache, command.serve_cache.token, command.serve_cache.listen = str(tmp_path / "x"), TOKEN, caches().url[7:]
