@@ -113,7 +113,10 @@ void elastic_grow(struct scheduler *s, int64_t now_ms, struct scheduler_actions 
 void elastic_restart(struct scheduler *s, struct job *job, int before, int64_t now_ms, struct scheduler_actions *out) {
     const int allowed = queue_spare(job); /* the last attempt has given back its slots */
     const int limit = min_of(job->max_world_size, allowed > before ? allowed : before);
-    const int max = queue_others_wait(s, job->slot) ? before : limit;
+    queue_use(s, job, before); /* jobs that the limits of a queue keep back beside this one do not count */
+    const bool others_wait = queue_others_wait(s, job->slot);
+    queue_use(s, job, -before);
+    const int max = others_wait ? before : limit;
     const bool started = queue_start_now(s, job, max, now_ms, out);
     job->vain_growths = started && job->ranks > before ? 0 : job->vain_growths + 1;
     if (!started)

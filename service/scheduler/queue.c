@@ -97,7 +97,8 @@ bool queue_others_wait(const struct scheduler *s, enum scheduler_slot slot) {
     for (int q = 0; q < s->n_queues; q++) {
         const struct line *line = &s->queues[q]->lines[slot];
         for (size_t i = 0; i < line->n; i++)
-            if (line->items[i].world_size <= capacity_sum(s, slot, &line->items[i]).width)
+            if (line->items[i].world_size <= capacity_sum(s, slot, &line->items[i]).width &&
+                queue_limit(s->queues[q], line->items[i].user, slot, line->items[i].world_size) == QUEUE_LIMIT_NONE)
                 return true;
     }
     return false;

@@ -315,7 +315,7 @@ void queue_remove(struct scheduler *s, struct job *job);
 bool queue_before(const struct scheduler *s, const struct job *a, const struct job *b);
 /* The same for a waiting job of queue q, without a look at that job. */
 bool queue_is_ahead(const struct scheduler *s, struct queue *q, const struct waiting *w, const struct job *job);
-/* Whether a waiting job could use slots of this kind that become free. */
+/* Whether a waiting job that no limit of its queue keeps back could use slots of this kind that become free. */
 bool queue_others_wait(const struct scheduler *s, enum scheduler_slot slot);
 /* What one job may use of the capacity of its kind; a gang uses no host that takes no gangs. */
 struct capacity queue_capacity_for(const struct scheduler *s, struct capacity all, const struct job *job);

@@ -463,6 +463,33 @@ static void a_host_that_is_lost_while_its_job_grows_gets_no_rank(void **state) {
     assert_int_equal(created(b, 2), 2);
 }
 
+static void a_job_that_the_quota_of_its_queue_keeps_back_does_not_keep_another_one_from_growing(void **state) {
+    for (int queue = 0; queue < 2; queue++) { /* of the waiting job: another one, or that of the growing job */
+        struct bench *b = *state;
+        tell(b, (struct scheduler_event){ .kind = EV_QUEUE_SET,
+                                          .queue = { .name = queue ? "" : "small",
+                                                     .weight = 1,
+                                                     .max_priority = 100,
+                                                     .quota = { queue ? 4 : 1, -1 },
+                                                     .borrow = { -1, -1 },
+                                                     .lend = { -1, -1 },
+                                                     .user_slots = { -1, -1 } } });
+        struct scheduler_job_row waits = { .job = 2, .state = JOB_STATE_QUEUED, .world_size = queue ? 3 : 2 };
+        snprintf(waits.queue, sizeof waits.queue, "%s", queue ? "" : "small");
+        two_of_four(b);
+        tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &waits });
+        attach(b, "b", 1, 4, NULL);
+        assert_true(tick_for(b, 2 * SETTLE_MS, TWO));
+        assert_non_null(moved_to(b, JOB_STATE_PREEMPTING));
+        commit(b, 1, 1, 7);
+        end_part(b, "a", 1, 1, 0, RANK_END_STOPPED, "");
+        store_all(b, 1, 1, 2);
+        assert_int_equal(created(b, 1), 4);
+        teardown(state);
+        setup(state);
+    }
+}
+
 static void a_growing_job_that_finds_too_few_slots_waits_in_the_queue(void **state) {
     struct bench *b = *state;
     two_of_four(b);
@@ -732,6 +759,7 @@ int main(void) {
         ON_BENCH(a_job_grows_by_the_fewest_slots_if_their_number_changes_all_the_time),
         ON_BENCH(a_host_that_takes_no_gangs_gives_an_elastic_job_one_rank),
         ON_BENCH(slots_on_a_host_that_the_job_cannot_use_are_no_reason_to_stop_it),
+        ON_BENCH(a_job_that_the_quota_of_its_queue_keeps_back_does_not_keep_another_one_from_growing),
         ON_BENCH(a_growing_job_that_finds_too_few_slots_waits_in_the_queue),
         ON_BENCH(a_loaded_job_that_was_leaving_a_drained_host_waits_in_the_queue),
         ON_BENCH(a_job_that_saves_by_itself_grows_right_after_a_checkpoint),
