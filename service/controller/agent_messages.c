@@ -95,6 +95,8 @@ static void handle_stop_step(struct controller *c, const char *executor, const T
 void handle_agent_message(struct controller *c, const struct inbox_item *item) {
     const char *executor = item->executor;
     const Trainyard__V1__AgentMessage *m = item->message;
+    if (!inbox_item_is_hello(item) && !item->welcomed && !dispatch_is_welcomed(c->dispatch, item->ticket))
+        return; /* its hello was refused, or the stream has ended since: the agent's next hello tells all again */
     switch (m->message_case) {
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO: attach_handle_hello(c, item); break;
     case TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_STARTED: {

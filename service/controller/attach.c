@@ -6,7 +6,9 @@
  *                         and passes its slots and attempts to the scheduler (EV_EXECUTOR_ATTACHED), which compares
  *                         them with its own state (service/scheduler/adopt.c)
  *
- * A row is stored before the welcome, so that an executor that gets orders is always in the database. */
+ * A row is stored before the welcome, so that an executor that gets orders is always in the database. The messages
+ * behind a hello that was refused are dropped (handle_agent_message): the token of their stream may not speak for the
+ * executor. */
 #include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/limits.h"
@@ -55,8 +57,7 @@ static bool store_alone(struct controller *c, const struct inbox_item *hello) {
         return true;
     log_event(LOG_WARN, "executor_refused", "executor", LOG_STR(hello->executor), "incarnation",
               LOG_INT(hello->incarnation), "reason", LOG_STR(e.msg), NULL);
-    dispatch_refuse(c->dispatch, hello->executor, hello->incarnation, st == ST_PERMISSION_DENIED ? st : ST_ABORTED,
-                    e.msg);
+    dispatch_refuse(c->dispatch, hello->ticket, st == ST_PERMISSION_DENIED ? st : ST_ABORTED, e.msg);
     return false;
 }
 
@@ -104,7 +105,7 @@ static struct scheduler_part_report part_of(const Trainyard__V1__AttemptStatus *
                                            .n_ends = (int)n_ends };
 }
 
-static void welcome(struct controller *c, const char *executor) {
+static void welcome(struct controller *c, uint64_t ticket) {
     char cluster[STORE_UUID_BYTES];
     Trainyard__V1__Welcome w = TRAINYARD__V1__WELCOME__INIT;
     election_history_cluster(c->election_history, cluster);
@@ -114,7 +115,7 @@ static void welcome(struct controller *c, const char *executor) {
     Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME;
     m.welcome = &w;
-    dispatch_welcome(c->dispatch, executor, &m);
+    dispatch_welcome(c->dispatch, ticket, &m);
 }
 
 void attach_handle_hello(struct controller *c, const struct inbox_item *item) {
@@ -122,7 +123,7 @@ void attach_handle_hello(struct controller *c, const struct inbox_item *item) {
     const char *executor = item->executor;
     if (!item->stored)
         return;
-    welcome(c, executor);
+    welcome(c, item->ticket);
     const size_t n = h->n_attempts;
     CLEANUP(freep) struct scheduler_part_report *parts = alloc_zeroed(n, sizeof *parts);
     for (size_t i = 0; i < n; i++) {

@@ -587,14 +587,17 @@ status_t controller_admit(struct controller *c, const Trainyard__V1__AgentHello 
 }
 
 status_t controller_handle_agent_message(struct controller *c, const char *executor, int64_t incarnation,
-                                         const Trainyard__V1__AgentMessage *m, struct err *e) {
+                                         uint64_t ticket, const Trainyard__V1__AgentMessage *m, struct err *e) {
     struct inbox_item item = { .kind = INBOX_AGENT,
                                .incarnation = incarnation,
+                               .ticket = ticket,
+                               .welcomed = dispatch_is_welcomed(c->dispatch, ticket),
                                .message_bytes = trainyard__v1__agent_message__get_packed_size(m) };
+    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO &&
+        !dispatch_token(c->dispatch, ticket, item.token)) /* now: the stream may have ended later on */
+        return err_set(e, ST_ABORTED, "another stream of executor %s has attached", executor);
     TRY(message_copy(&m->base, &item.message, e));
     strncpy(item.executor, executor, sizeof item.executor - 1);
-    if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO) /* now: the stream may have ended later on */
-        dispatch_token(c->dispatch, executor, item.token);
     status_t st = inbox_put(c->inbox, &item, false, e);
     if (st != ST_OK)
         trainyard__v1__agent_message__free_unpacked(item.message, NULL);

@@ -169,11 +169,13 @@ MUST_CHECK status_t controller_delete(struct controller *c, int64_t job, struct 
  * the last election whose leader the executor has obeyed. UNAVAILABLE: attach again, perhaps to another controller.
  * FAILED_PRECONDITION: the executor belongs to another cluster. INVALID_ARGUMENT: no leader can have had that epoch. */
 MUST_CHECK status_t controller_admit(struct controller *c, const Trainyard__V1__AgentHello *hello, struct err *e);
-/* Queues a copy of a message from the control stream of this incarnation. Heartbeats go to dispatch_mark_seen instead.
+/* Queues a copy of a message from the control stream that has the ticket (dispatch_attach). A message is dropped if the
+ * hello of its stream was refused. Heartbeats go to dispatch_mark_seen instead.
  * RESOURCE_EXHAUSTED: the loop is behind. The caller then closes the stream, and the agent reports everything again at
  * its next attach. */
 MUST_CHECK status_t controller_handle_agent_message(struct controller *c, const char *executor, int64_t incarnation,
-                                                    const Trainyard__V1__AgentMessage *m, struct err *e);
+                                                    uint64_t ticket, const Trainyard__V1__AgentMessage *m,
+                                                    struct err *e);
 
 enum controller_lead {
     CONTROLLER_STARTS, /* it has not tried yet */

@@ -158,7 +158,8 @@ bool dispatch_admits_reports(struct dispatch *d, const char *executor, int64_t i
     pthread_mutex_lock(&d->lock);
     const struct known *en = find(d, executor);
     const bool attached = en && en->ticket;
-    bool admits = is_admitted(en, caller) && (!caller[0] || attached) && !(attached && incarnation < en->incarnation);
+    bool admits = is_admitted(en, caller) && (!caller[0] || (attached && en->welcomed)) &&
+                  !(attached && incarnation < en->incarnation);
     pthread_mutex_unlock(&d->lock);
     return admits;
 }
@@ -207,11 +208,12 @@ uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incar
     return ticket;
 }
 
-void dispatch_token(struct dispatch *d, const char *executor, char ret[DISPATCH_CALLER_BYTES]) {
+bool dispatch_token(struct dispatch *d, uint64_t ticket, char ret[DISPATCH_CALLER_BYTES]) {
     pthread_mutex_lock(&d->lock);
-    const struct known *en = find(d, executor);
-    snprintf(ret, DISPATCH_CALLER_BYTES, "%s", en && en->ticket && en->link.token ? en->caller : "");
+    const struct known *en = find_ticket(d, ticket);
+    snprintf(ret, DISPATCH_CALLER_BYTES, "%s", en && en->link.token ? en->caller : "");
     pthread_mutex_unlock(&d->lock);
+    return en;
 }
 
 /* Adds the entry to the detached ones, with the newest incarnation of the executor. */
@@ -363,12 +365,20 @@ static bool send_on(struct dispatch *d, const struct known *en, Trainyard__V1__C
     return false;
 }
 
-void dispatch_welcome(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
+void dispatch_welcome(struct dispatch *d, uint64_t ticket, Trainyard__V1__ControllerMessage *m) {
     pthread_mutex_lock(&d->lock);
-    struct known *en = find(d, executor);
-    if (en && en->ticket && !en->welcomed)
+    struct known *en = find_ticket(d, ticket);
+    if (en && !en->welcomed)
         en->welcomed = send_on(d, en, m);
     pthread_mutex_unlock(&d->lock);
+}
+
+bool dispatch_is_welcomed(struct dispatch *d, uint64_t ticket) {
+    pthread_mutex_lock(&d->lock);
+    const struct known *en = find_ticket(d, ticket);
+    const bool welcomed = en && en->welcomed;
+    pthread_mutex_unlock(&d->lock);
+    return welcomed;
 }
 
 bool dispatch_send(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m) {
@@ -394,10 +404,10 @@ void dispatch_close(struct dispatch *d, const char *executor, status_t st, const
     pthread_mutex_unlock(&d->lock);
 }
 
-void dispatch_refuse(struct dispatch *d, const char *executor, int64_t incarnation, status_t st, const char *why) {
+void dispatch_refuse(struct dispatch *d, uint64_t ticket, status_t st, const char *why) {
     pthread_mutex_lock(&d->lock);
-    const struct known *en = find(d, executor);
-    if (en && en->ticket && en->incarnation == incarnation)
+    const struct known *en = find_ticket(d, ticket);
+    if (en)
         en->link.close(en->link.ctx, st, why);
     pthread_mutex_unlock(&d->lock);
 }
@@ -428,7 +438,7 @@ int dispatch_count(struct dispatch *d) {
 void dispatch_take_seen(struct dispatch *d, void (*fn)(void *, const char *, int64_t), void *ctx) {
     pthread_mutex_lock(&d->lock);
     for (struct known *en = d->all; en; en = en->next)
-        if (en->news) {
+        if (en->news && en->welcomed) {
             en->news = false;
             fn(ctx, en->executor, en->last_seen_ms);
         }

@@ -57,8 +57,8 @@ struct dispatch_link {
 
 /* Whether a caller may attach an executor: not while the executor is attached by the token of another caller. */
 bool dispatch_admits(struct dispatch *d, const char *executor, const char *caller);
-/* Whether a caller may report for this incarnation of an executor: while the executor is attached by the same caller's
- * token, and not by a newer incarnation. A caller without a token may report when dispatch_admits allows it. */
+/* Whether a caller may report for this incarnation of an executor: while the executor is welcomed with the same
+ * caller's token, and not by a newer incarnation. A caller without a token may report if dispatch_admits allows it. */
 bool dispatch_admits_reports(struct dispatch *d, const char *executor, int64_t incarnation, const char *caller);
 
 /* Whether the executor's directory seems to have been copied to this host: the executor is attached from another host,
@@ -71,8 +71,8 @@ bool dispatch_is_copy(struct dispatch *d, const char *executor, const char *host
  * refuses link->caller, or if the host is a copy (dispatch_is_copy). */
 uint64_t dispatch_attach(struct dispatch *d, const char *executor, int64_t incarnation,
                          const struct dispatch_link *link);
-/* The name of the token with which the executor is attached; "": it is not, or without one. */
-void dispatch_token(struct dispatch *d, const char *executor, char ret[DISPATCH_CALLER_BYTES]);
+/* The name of the token with which the link was attached; "": without one. False: the link is gone. */
+bool dispatch_token(struct dispatch *d, uint64_t ticket, char ret[DISPATCH_CALLER_BYTES]);
 /* The stream has ended. The link is not called after this returns. */
 void dispatch_detach(struct dispatch *d, uint64_t ticket);
 /* A message has arrived: the lease is extended from now on the monotonic clock. */
@@ -82,8 +82,11 @@ void dispatch_heartbeat(struct dispatch *d, uint64_t ticket, const Trainyard__V1
 /* The agent has sent its goodbye: the executor gets no checks until it attaches again. */
 void dispatch_leave(struct dispatch *d, uint64_t ticket);
 
-/* Sends the first message on the link, once. The caller has stored the executor's row before. */
-void dispatch_welcome(struct dispatch *d, const char *executor, Trainyard__V1__ControllerMessage *m);
+/* Sends the first message on the link, once. The caller has stored the executor's row before, which checks that the
+ * token of the link may speak for the executor. */
+void dispatch_welcome(struct dispatch *d, uint64_t ticket, Trainyard__V1__ControllerMessage *m);
+/* False also if the link is gone. What a link that is not welcomed says may come from another executor's token. */
+bool dispatch_is_welcomed(struct dispatch *d, uint64_t ticket);
 
 /* Sends a message and fills in the epoch and its nonce. False: the executor is not attached or not welcomed yet, or its
  * link did not take the message. */
@@ -92,8 +95,8 @@ void dispatch_set_epoch(struct dispatch *d, int64_t epoch, const char *nonce);
 
 /* Closes the executor's link, if it has one. The agent must attach again. */
 void dispatch_close(struct dispatch *d, const char *executor, status_t st, const char *why);
-/* The same, if the link belongs to this incarnation. */
-void dispatch_refuse(struct dispatch *d, const char *executor, int64_t incarnation, status_t st, const char *why);
+/* Closes this link. */
+void dispatch_refuse(struct dispatch *d, uint64_t ticket, status_t st, const char *why);
 /* Closes every link: the controller no longer leads, or stops. */
 void dispatch_close_all(struct dispatch *d, status_t st, const char *why);
 
@@ -103,7 +106,7 @@ void dispatch_take_detached(struct dispatch *d, void (*fn)(void *ctx, const char
                             void *ctx);
 bool dispatch_attached(struct dispatch *d, const char *executor);
 int dispatch_count(struct dispatch *d);
-/* Calls fn for each executor that has sent something since the last call of this function. */
+/* Calls fn for each welcomed executor that has sent something since the last call of this function. */
 void dispatch_take_seen(struct dispatch *d, void (*fn)(void *ctx, const char *executor, int64_t last_seen_ms),
                         void *ctx);
 /* Writes every attached executor and when it last sent something; at most cap. Returns their number. */

@@ -41,7 +41,7 @@ MUST_CHECK status_t loop_request_wait(struct loop_request *a, deadline_ms_t dead
 
 struct inbox_item {
     enum inbox_kind {
-        INBOX_AGENT,     /* executor, incarnation, message */
+        INBOX_AGENT,     /* executor, incarnation, ticket, welcomed, message */
         INBOX_SUBMITTED, /* row */
         INBOX_CANCEL,    /* job, request */
         INBOX_PAUSE,     /* job, request */
@@ -56,6 +56,8 @@ struct inbox_item {
     } kind;
     char executor[SCHEDULER_EXECUTOR_ID_BYTES];
     int64_t incarnation;                  /* of the executor that sent the message */
+    uint64_t ticket;                      /* of its stream (dispatch.h) */
+    bool welcomed;                        /* the stream was welcomed before the message came */
     Trainyard__V1__AgentMessage *message; /* owned */
     size_t message_bytes;                 /* packed */
     char token[DISPATCH_CALLER_BYTES];    /* of a hello: with which the executor attaches; "": none */

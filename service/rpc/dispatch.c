@@ -149,7 +149,7 @@ static status_t hello(struct agent *agent, const Trainyard__V1__AgentMessage *m,
             h->executor, other, link.host.hostname);
     if (!agent->ticket)
         return err_set(e, ST_ABORTED, "a newer start of executor %s has attached", agent->executor);
-    return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, m, e);
+    return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, agent->ticket, m, e);
 }
 
 static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, struct err *e) {
@@ -162,11 +162,17 @@ static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, 
         dispatch_heartbeat(controller_dispatch(agent->controller), agent->ticket, m->heartbeat);
         return ST_OK;
     }
+    /* The loop checks it for the other messages: it may welcome the stream before it handles them. */
+    const bool welcomed = dispatch_is_welcomed(controller_dispatch(agent->controller), agent->ticket);
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_CHECK_OUTPUT) {
+        if (!welcomed)
+            return ST_OK;
         spec_check_handle_output(controller_spec_checks(agent->controller), agent->executor, m->check_output);
         return ST_OK;
     }
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_SAMPLE_OUTPUT) {
+        if (!welcomed)
+            return ST_OK;
         sample_output(controller_samples(agent->controller), agent->executor, m->sample_output);
         return ST_OK;
     }
@@ -174,7 +180,7 @@ static status_t said(struct agent *agent, const Trainyard__V1__AgentMessage *m, 
         TRY(check_n_ranks(m->attempt_ended->job, m->attempt_ended->n_ranks, e));
     if (m->message_case == TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_GOODBYE)
         dispatch_leave(controller_dispatch(agent->controller), agent->ticket);
-    return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, m, e);
+    return controller_handle_agent_message(agent->controller, agent->executor, agent->incarnation, agent->ticket, m, e);
 }
 
 static void attach_message(struct rpc_call *call, const ProtobufCMessage *message) {

@@ -161,10 +161,10 @@ static uint64_t attach(struct dispatch *d, const char *id, int64_t incarnation, 
                            &(struct dispatch_link){ .send = link_send, .close = link_close, .ctx = l, .caller = "" });
 }
 
-static void welcome(struct dispatch *d, const char *id) {
+static void welcome(struct dispatch *d, uint64_t ticket) {
     Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__CONTROLLER_MESSAGE__MESSAGE_WELCOME;
-    dispatch_welcome(d, id, &m);
+    dispatch_welcome(d, ticket, &m);
 }
 
 static bool send_stop(struct dispatch *d, const char *id) {
@@ -180,7 +180,7 @@ static void a_newer_start_replaces_the_link_and_an_older_one_is_refused(void **s
     uint64_t t1 = attach(d, "a", 1, &old), t2 = attach(d, "a", 2, &new);
     assert_int_equal(old.closed, 1);
     assert_int_equal(attach(d, "a", 1, &late), 0);
-    welcome(d, "a");
+    welcome(d, t2);
     assert_true(send_stop(d, "a"));
     assert_int_equal(new.sent, 2);
     assert_int_equal(new.epoch, 9);
@@ -192,8 +192,21 @@ static void a_newer_start_replaces_the_link_and_an_older_one_is_refused(void **s
     dispatch_free(d);
 }
 
+static void is_never_seen(void *ctx, const char *executor, int64_t last_seen_ms) {
+    (void)ctx;
+    (void)last_seen_ms;
+    fail_msg("executor %s has a lease before its welcome", executor);
+}
+
+static void count_seen(void *ctx, const char *executor, int64_t last_seen_ms) {
+    (void)executor;
+    (void)last_seen_ms;
+    ++*(int *)ctx;
+}
+
 static void an_executor_is_its_callers_while_it_is_attached(void **state) {
     (void)state;
+    int seen = 0;
     struct dispatch *d = dispatch_new();
     struct link l = { 0 };
     const struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &l, .caller = "gpu-1" };
@@ -203,6 +216,11 @@ static void an_executor_is_its_callers_while_it_is_attached(void **state) {
     assert_true(dispatch_admits_reports(d, "a", 1, ""));
     uint64_t ticket = dispatch_attach(d, "a", 1, &link);
     assert_true(dispatch_admits(d, "a", "gpu-1"));
+    assert_false(dispatch_admits_reports(d, "a", 1, "gpu-1")); /* its token may be bound to another executor */
+    dispatch_take_seen(d, is_never_seen, NULL);
+    welcome(d, ticket);
+    dispatch_take_seen(d, count_seen, &seen);
+    assert_int_equal(seen, 1); /* what arrived before the welcome counts after it */
     assert_false(dispatch_admits(d, "a", "gpu-2"));
     assert_false(dispatch_admits(d, "a", ""));
     assert_true(dispatch_admits(d, "b", "gpu-2"));
@@ -239,7 +257,7 @@ static void peer_hosts_attach(struct peer_hosts *h, int silent) {
             snprintf(link.host.cache.url, sizeof link.host.cache.url, "https://%d", i);
         snprintf(link.host.cache.token, sizeof link.host.cache.token, "token-%d", i);
         h->tickets[i] = dispatch_attach(h->d, h->names[i], 1, &link);
-        welcome(h->d, h->names[i]);
+        welcome(h->d, h->tickets[i]);
     }
 }
 
@@ -316,7 +334,7 @@ static void a_plain_cache_is_told_to_executors_of_its_own_host_only(void **state
         snprintf(link.host.cache.token, sizeof link.host.cache.token, "token");
         all[i] = (char *)(uintptr_t)names[i];
         tickets[i] = dispatch_attach(d, names[i], 1, &link);
-        welcome(d, names[i]);
+        welcome(d, tickets[i]);
         dispatch_find_peers(d, names[i], &all[i], 1, &peers); /* it has copied */
     }
     for (int alone = 0; alone <= 1; alone++)
@@ -411,10 +429,10 @@ static void a_link_that_does_not_read_is_closed(void **state) {
     struct dispatch *d = dispatch_new();
     struct link l = { .full = true };
     uint64_t t = attach(d, "a", 1, &l);
-    welcome(d, "a");
+    welcome(d, t);
     assert_int_equal(l.closed, 1);
     l.full = false;
-    welcome(d, "a");
+    welcome(d, t);
     l.full = true;
     assert_false(send_stop(d, "a"));
     assert_int_equal(l.closed, 2);
@@ -427,20 +445,23 @@ static void nothing_goes_down_a_link_before_its_welcome_which_comes_once(void **
     struct dispatch *d = dispatch_new();
     struct link first = { 0 }, second = { 0 };
     char picked[SCHEDULER_EXECUTOR_ID_BYTES];
-    attach(d, "a", 1, &first);
+    const uint64_t one = attach(d, "a", 1, &first);
     assert_false(send_stop(d, "a"));
     assert_false(dispatch_pick(d, 0, picked, sizeof picked));
-    welcome(d, "a");
-    welcome(d, "a");
+    welcome(d, one);
+    welcome(d, one);
     assert_int_equal(first.sent, 1);
     assert_true(send_stop(d, "a") && dispatch_pick(d, 0, picked, sizeof picked));
     uint64_t t = attach(d, "a", 1, &second); /* a new stream of the same start */
     assert_false(send_stop(d, "a"));
     assert_int_equal(second.sent, 0);
     assert_int_equal(second.closed, 0);
-    dispatch_refuse(d, "a", 2, ST_ABORTED, "another start");
+    welcome(d, one); /* that stream is gone */
+    dispatch_refuse(d, one, ST_ABORTED, "the earlier stream");
+    assert_int_equal(second.sent, 0);
     assert_int_equal(second.closed, 0);
-    dispatch_refuse(d, "a", 1, ST_ABORTED, "this start");
+    assert_false(dispatch_is_welcomed(d, t));
+    dispatch_refuse(d, t, ST_ABORTED, "this stream");
     assert_int_equal(second.closed, 1);
     dispatch_detach(d, t);
     dispatch_free(d);
@@ -529,7 +550,7 @@ a_sample_goes_to_an_executor_that_can_write_it_and_never_to_one_that_would_leave
     const struct sample_sink sink = { .text = on_text, .done = on_done, .ctx = &h };
     char uri[] = "s3://bucket/step-1";
     uint64_t one = attach(d, "a", 1, &old);
-    welcome(d, "a");
+    welcome(d, one);
     request.average = true;
     assert_int_equal(sample_start(s, &request, &sink, &id, &e), ST_UNAVAILABLE);
     assert_non_null(strstr(e.msg, "no executor is attached that writes samples of averaged weights"));
@@ -540,7 +561,7 @@ a_sample_goes_to_an_executor_that_can_write_it_and_never_to_one_that_would_leave
     struct dispatch_link link = { .send = link_send, .close = link_close, .ctx = &new, .caller = "" };
     link.host.abilities = DISPATCH_SAMPLE_AVERAGE | DISPATCH_STORE_SAMPLES;
     uint64_t two = dispatch_attach(d, "b", 1, &link);
-    welcome(d, "b");
+    welcome(d, two);
     assert_int_equal(sample_start(s, &request, &sink, &id, &e), ST_OK);
     assert_true(old.sample == 0 && new.sample == id);
     sample_stop(s, id);
@@ -560,7 +581,7 @@ static void the_output_of_a_sample_is_accepted_from_its_own_executor_only(void *
     int64_t id;
     assert_int_equal(start(s, &h, &id, &e), ST_UNAVAILABLE);
     uint64_t t = attach(d, "a", 1, &l);
-    welcome(d, "a");
+    welcome(d, t);
     assert_int_equal(start(s, &h, &id, &e), ST_OK);
     assert_int_equal(l.sample, id);
     say(s, "b", id, "forged", false);
@@ -591,7 +612,7 @@ static void samples_are_bounded_and_stop_when_their_client_has_gone(void **state
     struct err e;
     int64_t ids[SAMPLE_MAX], over;
     uint64_t t = attach(d, "a", 1, &l);
-    welcome(d, "a");
+    welcome(d, t);
     for (int i = 0; i < SAMPLE_MAX; i++)
         assert_int_equal(start(s, &h, &ids[i], &e), ST_OK);
     assert_int_equal(start(s, &h, &over, &e), ST_RESOURCE_EXHAUSTED);

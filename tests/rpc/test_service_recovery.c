@@ -1,6 +1,7 @@
 /* What happens to jobs when agents, controllers and PostgreSQL fail and return. */
 #include "tests/rpc/service_fixture.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -131,7 +132,68 @@ static void a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again(v
     agent_free(a);
 }
 
-static void say_quarantined(struct service_fixture *y, int64_t incarnation, const char *reason) {
+/* A stream without an agent. */
+static bool link_send(void *ctx, const Trainyard__V1__ControllerMessage *m) {
+    (void)ctx;
+    (void)m;
+    return true;
+}
+
+static void link_close(void *ctx, status_t st, const char *why) {
+    (void)why;
+    *(status_t *)ctx = st;
+}
+
+/* token: the name of the caller's, or NULL. */
+static uint64_t link_attach(struct service_fixture *y, int64_t incarnation, const char *token, status_t *closed) {
+    struct dispatch_link link = {
+        .send = link_send, .close = link_close, .ctx = closed, .caller = token ? token : "", .token = token
+    };
+    snprintf(link.host.hostname, sizeof link.host.hostname, "test"); /* that of the fixture's agents */
+    *closed = ST_OK;
+    return dispatch_attach(controller_dispatch(y->controller), "host-a", incarnation, &link);
+}
+
+static void a_stream_whose_token_may_not_speak_for_the_executor_ends_no_rank(void **state) {
+    struct service_fixture *y = *state;
+    struct dispatch *d = controller_dispatch(y->controller);
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    status_t closed;
+    agent_attach(a, NULL);
+    int64_t job = service_submit(y, 1, 0);
+    service_run(y, &a, 1, job, 1);
+    agent_free(a);
+    while (dispatch_attached(d, "host-a"))
+        sched_yield();
+
+    const uint64_t ticket = link_attach(y, 2, "another-executors", &closed);
+    Trainyard__V1__AgentHello hello = TRAINYARD__V1__AGENT_HELLO__INIT;
+    hello.executor = "host-a";
+    hello.hostname = hello.address = hello.version = "test";
+    hello.incarnation = 2;
+    Trainyard__V1__RankEnd end = TRAINYARD__V1__RANK_END__INIT;
+    end.cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
+    end.message = "a lie";
+    end.time_us = 1;
+    Trainyard__V1__RankEnded ended = TRAINYARD__V1__RANK_ENDED__INIT;
+    ended.job = job;
+    ended.attempt = 1;
+    ended.end = &end;
+    Trainyard__V1__AgentMessage first = TRAINYARD__V1__AGENT_MESSAGE__INIT, second = first;
+    first.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_HELLO;
+    first.hello = &hello;
+    second.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED;
+    second.rank_ended = &ended;
+    OK(controller_handle_agent_message(y->controller, "host-a", 2, ticket, &first, &e));
+    OK(controller_handle_agent_message(y->controller, "host-a", 2, ticket, &second, &e));
+    service_assert_job(y, job, STATE(RUNNING), 1, 0);
+    OK(service_call_by_name(y, "CancelJob", "1", NULL)); /* the loop answers in order */
+    assert_int_equal(closed, ST_PERMISSION_DENIED);
+    assert_int_equal(pg_number(y->conninfo, "SELECT count(*) FROM placement WHERE message LIKE 'a lie%'"), 0);
+    dispatch_detach(d, ticket);
+}
+
+static void say_quarantined(struct service_fixture *y, uint64_t ticket, int64_t incarnation, const char *reason) {
     Trainyard__V1__Device device = TRAINYARD__V1__DEVICE__INIT, *devices = &device;
     device.kind = "cuda";
     device.state = TRAINYARD__V1__DEVICE__STATE__QUARANTINED;
@@ -142,7 +204,7 @@ static void say_quarantined(struct service_fixture *y, int64_t incarnation, cons
     Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
     m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_DEVICES_CHANGED;
     m.devices_changed = &changed;
-    OK(controller_handle_agent_message(y->controller, "host-a", incarnation, &m, &e));
+    OK(controller_handle_agent_message(y->controller, "host-a", incarnation, ticket, &m, &e));
 }
 
 static void of_an_older_starts_devices_nothing_is_logged(void **state) {
@@ -150,11 +212,15 @@ static void of_an_older_starts_devices_nothing_is_logged(void **state) {
     struct agent *a = agent_new(y, "host-a", 5, 1);
     agent_attach(a, NULL);
     service_submit(y, 1, 0);
+    status_t closed;
+    const uint64_t ticket = link_attach(y, 5, NULL, &closed);
+    Trainyard__V1__ControllerMessage m = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    dispatch_welcome(controller_dispatch(y->controller), ticket, &m);
     FILE *log = tmpfile();
     int terminal = dup(STDERR_FILENO);
     dup2(fileno(log), STDERR_FILENO);
-    say_quarantined(y, 4, "said-by-the-older");
-    say_quarantined(y, 5, "said-by-the-newer");
+    say_quarantined(y, ticket, 4, "said-by-the-older");
+    say_quarantined(y, ticket, 5, "said-by-the-newer");
     status_t st = service_call_by_name(y, "CancelJob", "1", NULL); /* the loop answers in order */
     dup2(terminal, STDERR_FILENO);
     close(terminal);
@@ -166,6 +232,7 @@ static void of_an_older_starts_devices_nothing_is_logged(void **state) {
     assert_int_equal(st, ST_OK);
     assert_non_null(strstr(text, "said-by-the-newer"));
     assert_null(strstr(text, "said-by-the-older"));
+    dispatch_detach(controller_dispatch(y->controller), ticket);
     agent_free(a);
 }
 
@@ -316,6 +383,7 @@ int main(void) {
         FIXTURE_TEST(a_host_with_an_old_attempt_gets_a_stop_and_nothing_new_until_it_has_ended),
         FIXTURE_TEST(postgresql_may_die_without_the_running_attempt_noticing),
         FIXTURE_TEST(a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again),
+        FIXTURE_TEST(a_stream_whose_token_may_not_speak_for_the_executor_ends_no_rank),
         FIXTURE_TEST(of_an_older_starts_devices_nothing_is_logged),
         FIXTURE_TEST(a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads),
         FIXTURE_TEST(a_mutation_under_an_epoch_that_is_over_may_be_asked_for_again),
