@@ -74,6 +74,7 @@ static void take_call(struct rpc_server *s, struct rpc_call *c, const char *path
     request_id_take(s, c);
     if (route) {
         c->route = route;
+        c->was_served = atomic_load(&route->serves);
         c->kind = route->method->kind;
         c->incoming = route->input;
         c->service = route->service;

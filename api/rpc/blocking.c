@@ -89,17 +89,14 @@ bool blocking_wait(struct blocking *b, void *tag) {
 
 const char *blocking_peer(const struct blocking *b) { return endpoints_peer(b->channel->endpoints, b->endpoint); }
 
-/* The caller waits for the call, and does not cancel it. CANCELLED therefore means that the server, when it stopped,
- * dropped a call that it had received and not yet started. */
+/* The caller waits for the call, and does not cancel it. CANCELLED therefore means that the server stopped. */
 status_t blocking_conclude(struct blocking *b, char ret_reason[RPC_REASON_BYTES], bool *ret_elsewhere, struct err *e) {
     status_t st;
     struct err why = { "" };
-    *ret_elsewhere = explain(blocking_peer(b), b->timeout_ms, b->code, b->details, &b->trailing, &st, &why,
-                             ret_reason) ||
-                     st == ST_CANCELLED;
-    if (*ret_elsewhere)
+    *ret_elsewhere = explain(blocking_peer(b), b->timeout_ms, b->code, b->details, &b->trailing, &st, &why, ret_reason);
+    if (*ret_elsewhere || st == ST_CANCELLED)
         endpoints_leave(b->channel->endpoints, b->endpoint);
-    if (st == ST_CANCELLED)
+    if (st == ST_CANCELLED) /* it may have run: gRPC also cancels what runs when the server has waited long enough */
         return err_set(e, ST_UNAVAILABLE, "%s dropped the call, because it was stopping", blocking_peer(b));
     return st == ST_OK ? ST_OK : err_set(e, st, "%s", why.msg);
 }

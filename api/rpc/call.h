@@ -50,8 +50,8 @@ enum rpc_sent {
 #define RPC_QUEUE_BYTES  (1 << 20)
 #define RPC_MAX_NESTING  32
 #define RPC_REASON_BYTES 64
-/* The reason of UNAVAILABLE if the server does not serve the service now (rpc_server_set_serving): it has not run the
- * call, and another server of the service may. */
+/* The reason of UNAVAILABLE if the server served the service neither when the call arrived nor when it ended
+ * (rpc_server_set_serving): it has not run the call, and another server of the service may. */
 #define RPC_NOT_SERVING "NOT_SERVING"
 #define RPC_NO_DEADLINE INT64_MAX
 

@@ -74,6 +74,7 @@ struct rpc_call {
     /* server */
     const struct rpc_server *server;
     const struct route *route;       /* NULL for a method that does not exist */
+    bool was_served;                 /* its service served when the call arrived */
     const struct rpc_access *access; /* NULL for a call that is not checked */
     atomic_bool admitted;            /* its token was accepted; the members below are set before */
     uint8_t token[SHA256_BYTES];     /* its digest */

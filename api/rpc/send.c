@@ -181,7 +181,8 @@ void rpc_finish(struct rpc_call *c, status_t status, const char *why) {
         c->out.ending = true;
         c->out.deferred = false;
         c->status = status;
-        if (status == ST_UNAVAILABLE && c->route && !atomic_load(&c->route->serves))
+        if (status == ST_UNAVAILABLE && c->route && !c->was_served &&
+            !atomic_load(&c->route->serves)) /* else it may have run before the lead was lost */
             snprintf(c->reason, sizeof c->reason, "%s", RPC_NOT_SERVING);
         c->trailing[0].key = grpc_slice_from_static_string(REQUEST_ID_KEY);
         c->trailing[0].value = grpc_slice_from_copied_string(c->request_id);

@@ -1,12 +1,12 @@
 #include "service/rpc/services.h"
 
-/* A service that has only reading methods serves on a standby too. */
+/* A service that has only reading methods serves on a standby too. The others answer their reading calls there. */
 static const struct {
     const struct rpc_service *service;
     bool needs_lead;
 } services[] = {
     { &rpc_job_service, true },       { &rpc_dispatch_service, true }, { &rpc_checkpoint_service, true },
-    { &rpc_executor_service, true },  { &rpc_token_service, true },    { &rpc_queue_service, false },
+    { &rpc_executor_service, true },  { &rpc_token_service, true },    { &rpc_queue_service, true },
     { &rpc_metric_service, false },   { &rpc_log_service, false },     { &rpc_code_service, true },
     { &rpc_artifact_service, false }, { &rpc_secret_service, true },   { &rpc_import_service, true },
     { &rpc_sweep_service, true },     { &rpc_status_service, false },  { &rpc_audit_service, false },

@@ -3,6 +3,7 @@
 #include "tests/engine/trainee.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <sys/stat.h>
@@ -141,6 +142,11 @@ static void the_validation_loss_has_the_same_bits_in_one_round_and_in_many(void 
     trainee_free(t);
 }
 
+/* oneDNN's products add along k in blocks whose size depends on the number of rows, except with AVX-512. */
+static bool is_same_loss(double a, double b) {
+    return __builtin_cpu_supports("avx512f") ? a == b : fabs(a - b) <= 1e-8 * fabs(b);
+}
+
 /* The validation set is evaluated whole and each sample once, also if a batch does not divide it. */
 static void the_loss_of_the_whole_validation_set_does_not_depend_on_the_batch(void **state) {
     (void)state;
@@ -165,7 +171,7 @@ static void the_loss_of_the_whole_validation_set_does_not_depend_on_the_batch(vo
         if (t->results[0].status != ST_OK)
             fail_msg("%d in %d: %s", batches[i].global, batches[i].micro, t->results[0].message);
         want = want == 0 ? t->results[0].validation_loss : want;
-        if (!(want > 0 && t->results[0].validation_loss == want))
+        if (!(want > 0 && is_same_loss(t->results[0].validation_loss, want)))
             fail_msg("%d in %d: %.17g, not %.17g", batches[i].global, batches[i].micro, t->results[0].validation_loss,
                      want);
     }

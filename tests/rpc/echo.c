@@ -35,7 +35,9 @@ static status_t unary(void *service, struct rpc_call *call, const ProtobufCMessa
     reply.number = in->number;
     reply.blob = in->blob;
     atomic_fetch_add(&((struct echo *)service)->calls, 1);
-    if (!strcmp(in->text, "away"))
+    if (!strcmp(in->text, "block, away"))
+        status_ignore(block(service, call));
+    if (strstr(in->text, "away"))
         return err_set(e, ST_UNAVAILABLE, "the echo is away");
     if (!strcmp(in->text, "fail")) {
         rpc_set_reason(call, "ECHO_FAILED");

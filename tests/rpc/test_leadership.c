@@ -252,9 +252,10 @@ static void expect_health(const struct program *p, int of_what_needs_the_lead) {
                                               "trainyard.v1.DispatchService",
                                               "trainyard.v1.CheckpointService",
                                               "trainyard.v1.ExecutorService",
+                                              "trainyard.v1.QueueService",
                                               "trainyard.v1.TokenService" };
     static const char *const reads[] = { "trainyard.v1.MetricService", "trainyard.v1.LogService",
-                                         "trainyard.v1.QueueService", "trainyard.v1.StatusService" };
+                                         "trainyard.v1.StatusService", "trainyard.v1.AuditService" };
     for (size_t i = 0; i < sizeof needs_lead / sizeof *needs_lead; i++)
         if (health_of(p, needs_lead[i]) != of_what_needs_the_lead)
             fail_msg("'%s' is not %d", needs_lead[i], of_what_needs_the_lead);

@@ -79,6 +79,30 @@ static void a_call_to_a_server_that_does_not_serve_runs_on_the_next_one(void **s
     assert_ran(p, 2, 3); /* and goes back to a */
 }
 
+static void lose_the_lead(struct echo_fixture *y) {
+    rpc_server_set_serving(y->server, SERVICE, false);
+    atomic_store(&y->echo.released, true);
+}
+
+static void *lose_while_it_runs(void *arg) {
+    struct echo_fixture *y = arg;
+    AWAIT(atomic_load(&y->echo.blocked) > 0);
+    lose_the_lead(y);
+    return NULL;
+}
+
+static void a_call_that_was_running_when_the_lead_was_lost_is_not_repeated(void **state) {
+    struct pair *p = *state;
+    struct err e;
+    char reason[RPC_REASON_BYTES];
+    pthread_t loser;
+    assert_int_equal(pthread_create(&loser, NULL, lose_while_it_runs, &p->a), 0);
+    assert_int_equal(ask(p->channel, "block, away", 0, NULL, reason, &e), ST_UNAVAILABLE);
+    pthread_join(loser, NULL);
+    assert_string_equal(reason, "UNAVAILABLE");
+    assert_ran(p, 1, 0);
+}
+
 static void when_none_serves_each_is_asked_once(void **state) {
     struct pair *p = *state;
     struct err e;
@@ -156,6 +180,7 @@ int main(void) {
         ON_PAIR(a_server_that_serves_gets_every_call),
         ON_PAIR(unavailable_from_a_server_that_serves_is_not_repeated_elsewhere),
         ON_PAIR(a_call_to_a_server_that_does_not_serve_runs_on_the_next_one),
+        ON_PAIR(a_call_that_was_running_when_the_lead_was_lost_is_not_repeated),
         ON_PAIR(when_none_serves_each_is_asked_once),
         ON_PAIR(a_server_that_is_gone_gives_way_to_the_next_one),
         ON_PAIR(a_stream_that_is_opened_again_goes_to_the_next_server),

@@ -64,8 +64,8 @@ static void values_that_are_not_finite_have_prometheus_names(void **state) {
     bytes_done(&text);
 }
 
-/* n executors with `devices` devices each that have sent a heartbeat. */
-static struct dispatch *executors_attached(int n, int devices) {
+/* n executors with `devices` devices each that have sent a heartbeat. tickets: (n) for executors_gone. */
+static struct dispatch *executors_attached(int n, int devices, uint64_t *tickets) {
     struct dispatch *d = dispatch_new();
     struct dispatch_link link = { .send = link_send, .close = link_close, .caller = "" };
     Trainyard__V1__DeviceUse use[DISPATCH_DEVICES_MAX], *list[DISPATCH_DEVICES_MAX];
@@ -92,14 +92,15 @@ static struct dispatch *executors_attached(int n, int devices) {
         char id[SCHEDULER_EXECUTOR_ID_BYTES];
         snprintf(id, sizeof id, "%016d", i);
         snprintf(link.host.hostname, sizeof link.host.hostname, "node-%d.cluster.example.org", i);
-        dispatch_heartbeat(d, dispatch_attach(d, id, 1, &link), &beat);
+        tickets[i] = dispatch_attach(d, id, 1, &link);
+        dispatch_heartbeat(d, tickets[i], &beat);
     }
     return d;
 }
 
-static struct dispatch *executors_gone(struct dispatch *d, int n) {
-    for (int i = 1; i <= n; i++)
-        dispatch_detach(d, (uint64_t)i);
+static struct dispatch *executors_gone(struct dispatch *d, int n, const uint64_t *tickets) {
+    for (int i = 0; i < n; i++)
+        dispatch_detach(d, tickets[i]);
     return dispatch_free(d);
 }
 
@@ -107,7 +108,8 @@ static size_t page_of(int n_jobs, int n_executors, int devices, int64_t *ret_lef
     struct err e;
     struct bytes text;
     struct progress *progress = progress_new();
-    struct dispatch *dispatch = executors_attached(n_executors, devices);
+    uint64_t *tickets = alloc_zeroed((size_t)n_executors, sizeof *tickets);
+    struct dispatch *dispatch = executors_attached(n_executors, devices, tickets);
     struct store_job_brief *jobs = alloc_zeroed((size_t)n_jobs, sizeof *jobs);
     struct store_job_seconds *seconds = alloc_zeroed((size_t)n_jobs, sizeof *seconds);
     static const char *const metrics[] = { "loss", "validation_loss", "tokens_per_second", "step_seconds" };
@@ -132,7 +134,8 @@ static size_t page_of(int n_jobs, int n_executors, int devices, int64_t *ret_lef
     bytes_done(&text);
     free(jobs);
     free(seconds);
-    executors_gone(dispatch, n_executors);
+    executors_gone(dispatch, n_executors, tickets);
+    free(tickets);
     progress_free(progress);
     return bytes;
 }
