@@ -2,9 +2,9 @@
  *
  * Unary replies with the text, number and blob of its request, except for some texts. "fail" returns NOT_FOUND with
  * reason ECHO_FAILED, "left" returns the time left, "caller" the caller's name, "block" waits until `released` is set
- * or the call ends, "big" returns 5 MiB, "silent" sends no reply, "away" returns UNAVAILABLE,
- * "block, away" after it has waited as "block" does. Count sends n replies. Sum adds numbers. Chat echoes; there "pause"
- * ends reading, and "finish" ends the call with ABORTED. */
+ * or the call ends, "big" returns 5 MiB, "silent" sends no reply, "away" returns UNAVAILABLE, "block, away" after it
+ * has waited as "block" does. Count sends n replies. Sum adds numbers. Chat echoes; there "pause" ends reading, and
+ * "finish" ends the call with ABORTED. */
 #ifndef TESTS_RPC_ECHO_H
 #define TESTS_RPC_ECHO_H
 
