@@ -103,7 +103,7 @@ static status_t trim_audit(const struct job_gc *p, int64_t epoch, struct err *e)
     for (int64_t n = JOB_GC_AUDIT_BATCH; n == JOB_GC_AUDIT_BATCH && goes_on(p, epoch); all += n)
         TRY(store_audit_trim(p->store, epoch, p->days.audit, JOB_GC_AUDIT_BATCH, &n, e));
     if (all > 0)
-        log_event(LOG_INFO, "audit_trimd", "entries", LOG_INT(all), "days", LOG_INT(p->days.audit), NULL);
+        log_event(LOG_INFO, "audit_trimmed", "entries", LOG_INT(all), "days", LOG_INT(p->days.audit), NULL);
     return ST_OK;
 }
 
