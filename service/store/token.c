@@ -59,7 +59,14 @@ static const struct sql_query TOKEN_ALL = { { "token_all", "SELECT {columns} FRO
 /* An expired token would keep its executor from the next one: the index knows only of those that were revoked. */
 static const struct sql TOKEN_UNBIND = { "token_unbind",
                                          "UPDATE token SET executor = NULL WHERE executor = $1 AND name "
-                                         "<> $2 AND expire_time <= now()" };
+                                         "<> $2 AND expire_time <= now() AND revoke_time IS NULL" };
+/* The usual case writes nothing: the executor's own token, or a shared one, which a fleet attaches with at once. */
+static const struct sql_query TOKEN_BOUND = {
+    { "token_bound", "SELECT {columns} FROM token t WHERE name = $1 AND role = 4 AND revoke_time IS NULL "
+                     "AND " EXPIRED_NOT " AND (shared OR executor = $2) AND NOT EXISTS (SELECT 1 FROM token o WHERE "
+                     "o.executor = $2 AND o.name <> $1 AND o.revoke_time IS NULL) FOR SHARE OF t" },
+    SQL_SCALAR(bool, "true")
+};
 static const struct sql TOKEN_BIND = {
     "token_bind", "UPDATE token SET executor = CASE WHEN NOT shared THEN $2 END WHERE name = $1 AND role = 4 AND "
                   "revoke_time IS NULL AND " EXPIRED_NOT " AND (shared OR coalesce(executor, $2) = $2) AND NOT EXISTS "
@@ -92,6 +99,10 @@ static status_t refuse_bind(struct connection *c, const char *name, const char *
 
 status_t token_bind_executor(struct connection *c, const char *name, const char *executor, struct err *e) {
     int64_t n;
+    bool bound, found;
+    TRY(sql_find(c, NULL, &TOKEN_BOUND, ARGS(arg_text(name), arg_text(executor)), &bound, &found, e));
+    if (found)
+        return ST_OK;
     TRY(sql_execute(c, &TOKEN_UNBIND, ARGS(arg_text(executor), arg_text(name)), NULL, e));
     TRY(sql_execute(c, &TOKEN_BIND, ARGS(arg_text(name), arg_text(executor)), &n, e));
     return n ? ST_OK : refuse_bind(c, name, executor, e);

@@ -9,8 +9,9 @@
 #include <stddef.h>
 
 /* The number of rows includes tokens that have expired or were revoked. These are deleted after STORE_TOKEN_KEEP_DAYS,
- * when a token is created. */
-#define STORE_MAX_TOKENS      10000
+ * when a token is created. The limit leaves space for one token of each of 10,000 executors, and those before them;
+ * controllers read all tokens about once a second, which takes 0.1 s for 50,000. */
+#define STORE_MAX_TOKENS      50000
 #define STORE_TOKEN_KEEP_DAYS 30
 #define STORE_TOKEN_DIGEST    32 /* bytes */
 

@@ -109,7 +109,7 @@ static void their_number_is_bounded(void **state) {
     pg_run(f->conninfo, sql);
     create(f, "last", 1, 0);
     struct store_token row, more = token_of("more", 2, 1);
-    FAILS(store_token_create(f->store, f->m, f->epoch, &more, 0, &row, &e), ST_RESOURCE_EXHAUSTED, "10000 tokens");
+    FAILS(store_token_create(f->store, f->m, f->epoch, &more, 0, &row, &e), ST_RESOURCE_EXHAUSTED, "50000 tokens");
 }
 
 static status_t attach_with(struct fixture *f, const char *token, const char *executor, struct err *e) {
@@ -153,6 +153,12 @@ static void a_token_speaks_for_its_first_executor_alone(void **state) {
     assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM executor"), 1); /* a refusal writes no row */
     OK(attach_with(f, "fleet", "b", &e));
     OK(attach_with(f, "fleet", "c", &e));
+    pg_run(f->conninfo, "CREATE TABLE version AS SELECT name, xmin::text AS was FROM token");
+    OK(attach_with(f, "fleet", "c", &e));
+    OK(attach_with(f, "one", "a", &e));
+    assert_int_equal(pg_number(f->conninfo, "SELECT count(*) FROM version v JOIN token t USING (name) WHERE "
+                                            "v.was = t.xmin::text"),
+                     4); /* an attach with a token that may speak for the executor already writes no version of it */
     OK(attach_with(f, "two", "b", &e)); /* a shared token keeps no executor */
     FAILS(attach_with(f, "fleet", "b", &e), ST_PERMISSION_DENIED, "the token 'two' speaks for it");
     OK(attach_with(f, "", "a", &e)); /* a user at a unix socket */
