@@ -63,6 +63,7 @@ static const char HELP[] =
     "  --data-cache-mib N    maximum size of what is kept there; 0: no jobs with such data (default: 102400)\n"
     "  --token-cache DIR     where the tokens of encoded texts are kept for all jobs; executors of a host may share "
     "it\n"
+    "                        if they have the same --worker-user or --job-users; another user's tokens are removed\n"
     "                        (default: below --directory; with --worker-user or --job-users: none)\n"
     "  --token-cache-mib N   maximum size of what is kept there; 0: each rank encodes its texts (default: 10240)\n"
     "  --cache-listen ADDR:PORT  other hosts of the cluster read the copies of data here, before a store; ADDR is\n"

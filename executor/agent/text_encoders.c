@@ -12,6 +12,8 @@
 #include "executor/agent/worker_launch.h"
 #include "executor/sandbox/landlock_rights.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -246,6 +248,19 @@ void text_encoders_remove(struct text_encoders *es, int64_t job, int32_t attempt
 
 /* ---- the cache ---- */
 
+/* Of another user, who may have changed them, and whose parts and lock the next one cannot open. */
+static status_t folder_empty(const char *path, struct err *e) {
+    DIR *d = opendir(path);
+    status_t st = d ? ST_OK : err_errno(e, "list '%s'", path);
+    for (const struct dirent *entry; st == ST_OK && (entry = readdir(d));)
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            unlinkat(dirfd(d), entry->d_name, 0) < 0 && errno != ENOENT)
+            st = err_errno(e, "remove '%s/%s', which belongs to another user", path, entry->d_name);
+    if (d)
+        closedir(d);
+    return st;
+}
+
 /* Gives the folder to the user of the processes that encode; others may open its files by their names. An agent that
  * may give folders away, but not change those of others, has set the mode before. */
 static status_t folder_give(const struct host *host, struct err *e) {
@@ -254,7 +269,11 @@ static status_t folder_give(const struct host *host, struct err *e) {
     const uid_t uid = job_user_is_own(o) ? job_user_of(o, JOB_USER_REQUEST) : user ? user->pw_uid : geteuid();
     struct stat st;
     if (lstat(host->token_cache, &st) < 0 || ((st.st_mode & 07777) != MODE && chmod(host->token_cache, MODE) < 0) ||
-        (st.st_uid != uid && chown(host->token_cache, uid, (gid_t)-1) < 0))
+        (st.st_uid != uid && st.st_uid != geteuid() && chown(host->token_cache, geteuid(), (gid_t)-1) < 0))
+        return err_errno(e, "take '%s' from the user who encoded texts before", host->token_cache);
+    if (st.st_uid != uid)
+        TRY(folder_empty(host->token_cache, e));
+    if (st.st_uid != uid && chown(host->token_cache, uid, (gid_t)-1) < 0)
         return err_errno(e, "give '%s' to the user who encodes texts", host->token_cache);
     return ST_OK;
 }

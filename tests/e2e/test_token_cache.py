@@ -152,17 +152,29 @@ def test_a_full_cache_leaves_the_tokens_to_each_rank(tmp_path, spec_of, text):
     assert alone == ended["weights_sha256"]
 
 
+def leave_tokens(folder, uid):
+    """What another user's processes have left there."""
+    folder.mkdir(parents=True)
+    for path in (folder / "lock", folder / ("0" * 64), folder / ("1" * 64 + ".part"), folder):
+        if path != folder:
+            path.touch(mode=0o600)
+        os.chown(path, uid, -1)
+    folder.chmod(0o711)
+    folder.parent.chmod(0o755)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="starting processes as other users needs root")
 @pytest.mark.parametrize("options, owner", [
     pytest.param(("--worker-user", "nobody", "--sandbox", "available"), None, id="one user",
                  marks=pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")),
     pytest.param(("--job-users", "70000-70100", "--sandbox", "off"), 70100, id="a user for each job")])
 def test_jobs_of_other_users_share_tokens_that_no_job_can_change(spec_of, text, options, owner):
-    """The folder belongs to the user of requests: with --job-users that of no job."""
+    """The folder belongs to the user of requests: with --job-users that of no job. Before it was that of another one."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-tokens-"))
     place.chmod(0o755)
     for name in ("service", "checkpoints"):
         (place / name).mkdir()
+    leave_tokens(place / "tokens/texts", 70200)
     os.chown(place / "checkpoints", pwd.getpwnam("nobody").pw_uid, os.getegid())
     (place / "checkpoints").chmod(0o2770)
     shutil.copy(text, place / "text.txt")
