@@ -213,6 +213,31 @@ static struct text_encoder *encoder_find(const struct text_encoders *es, int64_t
     return NULL;
 }
 
+static bool waits(const struct text_encoder *t, int64_t job, int32_t attempt, int32_t rank) {
+    bool found = false;
+    for (size_t i = 0; i < t->n_ranks; i++)
+        found |= t->ranks[i] == rank;
+    return found && t->job == job && t->attempt == attempt && !t->unwanted;
+}
+
+/* Why this rank gets no process now; NULL: it may. A rank that asks for many texts at once is not one of ours. */
+static const char *reason_against(const struct text_encoders *es, int64_t job, int32_t attempt, int32_t rank) {
+    int n = 0;
+    for (const struct text_encoder *t = es->first; t; t = t->next, n++)
+        if (waits(t, job, attempt, rank))
+            return "the rank already waits for another text";
+    return n < TEXT_ENCODERS_MAX ? NULL : "this host already encodes 64 texts, its maximum";
+}
+
+static void refuse(const struct text_encoders *es, int64_t job, int32_t attempt, int32_t rank, const char *why) {
+    Trainyard__V1__TextEncoded last = TRAINYARD__V1__TEXT_ENCODED__INIT;
+    last.last = true;
+    last.message = (char *)(uintptr_t)why;
+    log_event(LOG_WARN, "text_not_encoded", "job", LOG_INT(job), "attempt", LOG_INT(attempt), "reason", LOG_STR(why),
+              NULL);
+    es->owner.encoded(es->owner.ctx, job, attempt, rank, &last);
+}
+
 void text_encoders_start(struct text_encoders *es, int64_t job, int32_t attempt, int32_t rank,
                          const Trainyard__V1__EncodeText *text) {
     const size_t n = trainyard__v1__encode_text__get_packed_size(text);
@@ -223,6 +248,12 @@ void text_encoders_start(struct text_encoders *es, int64_t job, int32_t attempt,
     if (t) {
         free(order);
         rank_add(t, rank);
+        return;
+    }
+    const char *against = reason_against(es, job, attempt, rank);
+    if (against) {
+        free(order);
+        refuse(es, job, attempt, rank, against);
         return;
     }
     t = alloc_zeroed(1, sizeof *t);

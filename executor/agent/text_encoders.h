@@ -12,6 +12,8 @@
 
 struct text_encoders;
 
+enum { TEXT_ENCODERS_MAX = 64 }; /* of a host: each rank waits for one at a time */
+
 struct text_encoders_owner {
     void *ctx;
     void (*encoded)(void *ctx, int64_t job, int32_t attempt, int32_t rank, Trainyard__V1__TextEncoded *report);
@@ -24,7 +26,8 @@ void text_encoders_open_cache(struct host *host);
 struct text_encoders *text_encoders_new(const struct host *host, const struct text_encoders_owner *owner);
 struct text_encoders *text_encoders_free(struct text_encoders *es); /* NULL is fine; returns NULL */
 
-/* A rank asks for a text. It gets the end in any case, unless its attempt has ended. */
+/* A rank asks for a text. It gets the end in any case, unless its attempt has ended; at once, with the reason, if it
+ * waits for another text, or if the host encodes TEXT_ENCODERS_MAX. */
 void text_encoders_start(struct text_encoders *es, int64_t job, int32_t attempt, int32_t rank,
                          const Trainyard__V1__EncodeText *text);
 /* The attempt has ended: its processes end too. What they were encoding is begun again by whoever needs it. */

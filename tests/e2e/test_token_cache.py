@@ -269,6 +269,66 @@ def test_a_killed_encoder_is_followed_by_another(service, spec_of, long_text):
     assert [name for name in files_in(cache_of(service)) if name.endswith(".part")] == []
 
 
+RANK_THAT_ASKS_THRICE = """#!/usr/bin/python3
+import os, sys, time
+sys.path[:0] = {paths!r}
+from data_program import COMMAND, RECORD
+
+def read_bytes(n):
+    data = b""
+    while len(data) < n:
+        some = os.read(3, n - len(data))
+        if not some:
+            sys.exit(0)
+        data += some
+    return data
+
+def read():
+    return COMMAND.FromString(read_bytes(int.from_bytes(read_bytes(4), "little")))
+
+command = read()
+if command.WhichOneof("command") == "encode":
+    open(f"{folder}/encode.{{os.getpid()}}", "w").close()
+    while True:
+        time.sleep(1)
+for i in range(3):
+    record = RECORD()
+    record.encode_text.files.append(f"file:///text-{{i}}")
+    data = record.SerializeToString()
+    os.write(4, len(data).to_bytes(4, "little") + data)
+with open("{folder}/answers", "w") as answers:
+    while True:
+        said = read().text_encoded
+        if said.last:
+            answers.write(said.message + "\\n")
+            answers.flush()
+"""
+
+
+def test_a_rank_has_one_text_encoded_at_a_time(tmp_path, spec_of, text):
+    worker, answers, shared = (tmp_path / name for name in ("worker", "answers", "checkpoints"))
+    worker.write_text(RANK_THAT_ASKS_THRICE.format(paths=[str(ROOT / "tests/e2e"), str(ROOT / "tests")], folder=tmp_path))
+    worker.chmod(0o755)
+    shared.mkdir()
+    service = Service(tmp_path / "service", executors=0, roots=(), checkpoint_roots=[shared])
+    service.directory.mkdir()
+    service.start()
+    host = Host(service, tmp_path / "host", options=["--worker", worker, "--data-root", text.parent, "--data-root", TOKENIZER.parent,
+                                                     "--checkpoint-root", shared])
+    try:
+        spec = spec_of(text, data=1)
+        spec["checkpoint"]["directory"] = f"file://{shared}"
+        job = service.submit(spec, "--skip-check")
+        wait_until(lambda: answers.exists() and len(answers.read_text().splitlines()) == 2, 60 * PATIENCE, "two refusals")
+        assert set(answers.read_text().splitlines()) == {"the rank already waits for another text"}
+        wait_until(lambda: list(tmp_path.glob("encode.*")), 60 * PATIENCE, "the process that encodes the first text")
+        assert len(list(tmp_path.glob("encode.*"))) == 1
+        service.cli("cancel", job)
+    finally:
+        host.stop()
+        service.stop()
+
+
 def test_an_encoder_that_stands_still_is_replaced(service, spec_of, long_text):
     """As a rank that stands still is, after --hang-timeout."""
     job = service.submit(spec_of(long_text))
