@@ -354,7 +354,8 @@ void controller_submitted_perhaps(struct controller *c) { atomic_store(&c->rows_
 /* Puts the item into the inbox and waits for the reply to its request, of which the caller keeps its reference. */
 static status_t put_request(struct controller *c, const struct inbox_item *item, deadline_ms_t deadline,
                             const char **ret_reason, struct err *e) {
-    status_t st = inbox_put(c->inbox, item, false, e);
+    const bool stored = item->kind == INBOX_QUEUE; /* the change is: only the loop must still learn of it */
+    status_t st = inbox_put(c->inbox, item, stored, e);
     if (st == ST_OK)
         return loop_request_wait(item->request, deadline, ret_reason, e);
     loop_request_unref(item->request); /* the loop's reference */
@@ -474,7 +475,8 @@ status_t controller_undrain(struct controller *c, const char *executor, deadline
     return handle_drain(c, executor, deadline, e);
 }
 
-/* The loop reads the row, as after a drain. */
+/* The loop reads the row, as after a drain. A full inbox does not refuse the item: a repeated call would fail, because
+ * the row has changed, before the loop learns of it. The number of such items is bounded by that of the workers. */
 static status_t handle_queue(struct controller *c, const char *name, deadline_ms_t deadline, struct err *e) {
     struct inbox_item item = { .kind = INBOX_QUEUE };
     const char *reason;

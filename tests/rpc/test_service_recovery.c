@@ -1,4 +1,6 @@
 /* What happens to jobs when agents, controllers and PostgreSQL fail and return. */
+#include "service/controller/inbox.h"
+#include "service/store/queue.h"
 #include "tests/rpc/service_fixture.h"
 
 #include <sched.h>
@@ -193,6 +195,50 @@ static void a_stream_whose_token_may_not_speak_for_the_executor_ends_no_rank(voi
     dispatch_detach(d, ticket);
 }
 
+static void a_full_inbox_does_not_keep_a_stored_queue_from_the_scheduler(void **state) {
+    struct service_fixture *y = *state;
+    struct agent *a = agent_new(y, "host-a", 1, 1);
+    status_t closed, full = ST_OK;
+    struct err why;
+    agent_attach(a, NULL);
+    int64_t job = service_submit(y, 1, 0);
+    service_run(y, &a, 1, job, 1);
+    const uint64_t ticket = link_attach(y, 1, NULL, &closed);
+    Trainyard__V1__ControllerMessage welcome = TRAINYARD__V1__CONTROLLER_MESSAGE__INIT;
+    dispatch_welcome(controller_dispatch(y->controller), ticket, &welcome);
+
+    struct pg_open *lock = pg_begin(y->conninfo, "SELECT FROM job FOR UPDATE");
+    Trainyard__V1__RankEnd end = TRAINYARD__V1__RANK_END__INIT;
+    end.cause = TRAINYARD__V1__WORKER_END__CAUSE__INTERNAL;
+    end.message = "it keeps the loop waiting for the lock";
+    end.time_us = 1;
+    Trainyard__V1__RankEnded ended = TRAINYARD__V1__RANK_ENDED__INIT;
+    ended.job = job;
+    ended.attempt = 1;
+    ended.end = &end;
+    Trainyard__V1__RankOffer offer = TRAINYARD__V1__RANK_OFFER__INIT; /* of an unknown job */
+    offer.address.len = INBOX_BYTES / 5;
+    offer.address.data = calloc(1, offer.address.len);
+    Trainyard__V1__AgentMessage m = TRAINYARD__V1__AGENT_MESSAGE__INIT;
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_ENDED;
+    m.rank_ended = &ended;
+    OK(controller_handle_agent_message(y->controller, "host-a", 1, ticket, &m, &why));
+    pg_await_blocked(y->pg, y->conninfo, 1);
+    m.message_case = TRAINYARD__V1__AGENT_MESSAGE__MESSAGE_RANK_OFFER;
+    m.rank_offer = &offer;
+    while (full == ST_OK)
+        full = controller_handle_agent_message(y->controller, "host-a", 1, ticket, &m, &why);
+    assert_int_equal(full, ST_RESOURCE_EXHAUSTED);
+    const struct store_queue_settings settings = STORE_QUEUE_DEFAULTS;
+    /* It is stored, and the loop gets it, but does not answer in time. */
+    assert_int_equal(controller_queue_create(y->controller, "new", &settings, deadline_in(0), &why),
+                     ST_DEADLINE_EXCEEDED);
+    pg_commit(lock);
+    free(offer.address.data);
+    dispatch_detach(controller_dispatch(y->controller), ticket);
+    agent_free(a);
+}
+
 static void say_quarantined(struct service_fixture *y, uint64_t ticket, int64_t incarnation, const char *reason) {
     Trainyard__V1__Device device = TRAINYARD__V1__DEVICE__INIT, *devices = &device;
     device.kind = "cuda";
@@ -384,6 +430,7 @@ int main(void) {
         FIXTURE_TEST(postgresql_may_die_without_the_running_attempt_noticing),
         FIXTURE_TEST(a_job_whose_stored_answer_was_lost_runs_when_it_is_asked_for_again),
         FIXTURE_TEST(a_stream_whose_token_may_not_speak_for_the_executor_ends_no_rank),
+        FIXTURE_TEST(a_full_inbox_does_not_keep_a_stored_queue_from_the_scheduler),
         FIXTURE_TEST(of_an_older_starts_devices_nothing_is_logged),
         FIXTURE_TEST(a_controller_that_lost_the_lock_to_another_one_is_deposed_while_that_one_leads),
         FIXTURE_TEST(a_mutation_under_an_epoch_that_is_over_may_be_asked_for_again),
