@@ -332,11 +332,25 @@ static status_t check_queue(struct controller *c, const char *name, struct err *
     return st;
 }
 
+/* A repeated request is never refused if its job exists. */
+static status_t check_new(struct controller *c, const struct job_creation *x, struct job_created *ret, struct err *e) {
+    status_t st = check_max_jobs(c, e);
+    if (st == ST_OK)
+        st = check_queue(c, x->spec->queue, e);
+    ret->existed = st != ST_OK &&
+                   store_job_requested(c->store, x->request_id, x->request_digest, &ret->job, NULL) == ST_OK;
+    return ret->existed ? ST_OK : st;
+}
+
 status_t controller_create(struct controller *c, const struct job_creation *x, struct job_created *ret, struct err *e) {
     int64_t epoch;
     TRY(controller_leads(c, &epoch, e));
-    TRY(check_max_jobs(c, e));
-    TRY(check_queue(c, x->spec->queue, e));
+    *ret = (struct job_created){ 0 };
+    TRY(check_new(c, x, ret, e));
+    if (ret->existed) {
+        controller_submitted_perhaps(c);
+        return ST_OK;
+    }
     status_t st = controller_write_status(c, epoch, job_create(c->store, epoch, x, ret, e), e);
     if (st == ST_UNAVAILABLE || st == ST_DEADLINE_EXCEEDED) /* the row may be committed: the answer was lost */
         controller_submitted_perhaps(c);

@@ -67,26 +67,31 @@ static void io_errors_of_postgresql_do_not_end_the_leader(void **state) {
     agent_free(agents[0]);
 }
 
-static status_t create(struct service_fixture *y, struct err *e) {
+static status_t create_once(struct service_fixture *y, const char *request_id, struct err *e) {
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     request.spec = service_spec(1, 0);
     request.wait_for_hosts = true;
+    request.request_id = (char *)(uintptr_t)request_id;
     status_t st = service_call(y, "CreateJob", &request.base, &reply, e);
     if (st == ST_OK)
         protobuf_c_message_free_unpacked(reply, NULL);
     return st;
 }
 
+static status_t create(struct service_fixture *y, struct err *e) { return create_once(y, "", e); }
+
 static void no_job_is_created_beyond_the_maximum_until_others_have_ended(void **state) {
     struct service_fixture *y = *state;
     const deadline_ms_t deadline = deadline_in(FIXTURE_PATIENCE_MS);
     struct err why = { "" };
+    OK(create_once(y, "018f0000-0000-7000-8000-000000000001", &why));
     controller_set_max_jobs(y->controller, 2);
     while (create(y, &why) == ST_OK) /* the jobs are counted at each tick */
         assert_true(clock_mono_ms() < deadline);
     assert_int_equal(create(y, &why), ST_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(why.msg, "takes at most 2 (--max-jobs)"));
+    OK(create_once(y, "018f0000-0000-7000-8000-000000000001", &why)); /* its job exists */
     controller_set_max_jobs(y->controller, 0);
     OK(create(y, &e));
 }
