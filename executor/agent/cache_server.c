@@ -70,6 +70,18 @@ static status_t pin_read(const char *path, char ret[HOST_PIN_BYTES], struct err 
     return n > 0 ? ST_OK : err_set(e, ST_INVALID_ARGUMENT, "--tls-cert: '%.200s' has no certificate", path);
 }
 
+/* Every host reaches itself there. */
+static void address_check(const struct agent_options *o) {
+    char name[HOST_BYTES], text[HOST_BYTES + 160];
+    const char *port = NULL;
+    if (address_split(o->cache_listen, name, &port, NULL) != ST_OK || !is_any(name) || !is_loopback(o->address))
+        return;
+    snprintf(text, sizeof text,
+             "--cache-listen: '%.100s' stands for --address, and other hosts do not reach '%.100s': give --address",
+             name, o->address);
+    log_event(LOG_WARN, "cache_address", "message", LOG_STR(text), NULL);
+}
+
 static status_t token_make(char ret[SHA256_HEX], struct err *e) {
     uint8_t random[SHA256_BYTES];
     if (getrandom(random, sizeof random, 0) != (ssize_t)sizeof random)
@@ -180,6 +192,7 @@ status_t cache_server_open(struct host *host, struct cache_server **ret, struct 
     if (!host->options->cache_listen || *host->no_data.msg)
         return ST_OK;
     TRY(offer_make(host, e));
+    address_check(host->options);
     struct cache_server *s = alloc_zeroed(1, sizeof *s);
     *s = (struct cache_server){ .host = host, .again = { .fire = again_fire, .ctx = s }, .pause_ms = PAUSE_FIRST_MS };
     *ret = s;

@@ -357,6 +357,23 @@ def test_an_executor_that_cannot_serve_its_cache_does_not_start(tmp_path, addres
     assert done.returncode != 0 and f"--cache-listen: '{address}' {words}" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("address, warns", [((), True), (("--address", "192.0.2.7"), False)])
+def test_an_executor_without_an_address_warns_that_other_hosts_do_not_reach_its_cache(tmp_path, tls, address, warns):
+    (tmp_path / "checkpoints").mkdir()
+    command = [BIN / "trainyard-executor", "--controller", f"127.0.0.1:{free_ports(1)[0]}", "--directory", tmp_path / "state",
+               "--checkpoint-root", tmp_path / "checkpoints", "--cache-listen", f"0.0.0.0:{free_ports(1)[0]}", "--tls-ca", tls / "ca.pem",
+               "--tls-cert", tls / "host.pem", "--tls-key", tls / "host.key", *address]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "cache_served" in line or "detached" in line:
+                break
+        process.terminate()
+        process.stderr.read()
+    assert any("give --address" in line for line in said) == warns and process.returncode == 0, said
+
+
 @contextlib.contextmanager
 def served_hosts(directory, n, *options):
     """A service, and n hosts with a slot each that serve their caches."""
