@@ -55,5 +55,3 @@ status_t checkpoint_fetch(struct fetch *f, struct err *e) {
     CLEANUP(freep) char *pattern = alloc_format("%s/*", f->order->checkpoint);
     return folder_fetch(f, pattern, f->order->checkpoint_folder, e);
 }
-
-bool checkpoint_is_missing(status_t st) { return st == ST_NOT_FOUND || st == ST_DATA_LOSS; }

@@ -10,7 +10,4 @@ MUST_CHECK status_t folder_fetch(struct fetch *f, char *pattern, const char *fol
 /* The same for order->checkpoint and order->checkpoint_folder. */
 MUST_CHECK status_t checkpoint_fetch(struct fetch *f, struct err *e);
 
-/* Whether a failure says that the checkpoint is gone, and not that the store is away or refuses its keys. */
-bool checkpoint_is_missing(status_t st);
-
 #endif

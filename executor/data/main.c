@@ -49,7 +49,7 @@ struct work {
     const Trainyard__V1__ShardUpload *upload;
     const Trainyard__V1__ObjectsRemove *remove;
     status_t (*run)(struct work *w, struct err *e);
-    bool no_checkpoint; /* it is gone */
+    bool of_checkpoint; /* a failure is that of the checkpoint */
     int over;           /* an eventfd */
     status_t st;
     struct err why;
@@ -139,7 +139,7 @@ static status_t data_fetch(struct work *w, struct err *e) {
         return err_prefix(e, st, "train.init_from: ");
     if (*order->checkpoint)
         st = checkpoint_fetch(&w->checkpoint, e);
-    w->no_checkpoint = checkpoint_is_missing(st);
+    w->of_checkpoint = st != ST_OK;
     return st;
 }
 
@@ -155,7 +155,7 @@ static status_t fetch_take(const Trainyard__V1__DataFetch *order, struct err *e)
     fetch_done_stores(&w.weights);
     tokens_wipe(order);
     keys_wipe(order->stores, order->n_stores);
-    report_last(&progress, &w.fetch, w.st, w.no_checkpoint, &w.why);
+    report_last(&progress, &w.fetch, w.st, w.of_checkpoint, &w.why);
     struct pollfd end = { .fd = CHILD_COMMANDS_FD };
     while (w.st == ST_OK && (w.fetch.cache || w.checkpoint.cache || w.weights.cache) && poll(&end, 1, -1) < 1)
         continue;

@@ -122,7 +122,16 @@ static Trainyard__V1__WorkerEnd__Cause cause_of(status_t st) {
     }
 }
 
-void report_last(const struct report_progress *p, const struct fetch *f, status_t st, bool no_checkpoint,
+/* It is gone, or its store has other bytes than it says. A store that is away says nothing about it. */
+static Trainyard__V1__WorkerEnd__Cause cause_of_checkpoint(status_t st) {
+    switch (st) {
+    case ST_NOT_FOUND: return TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE;
+    case ST_DATA_LOSS: return TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD;
+    default: return cause_of(st);
+    }
+}
+
+void report_last(const struct report_progress *p, const struct fetch *f, status_t st, bool of_checkpoint,
                  const struct err *why) {
     Trainyard__V1__DataReport r = TRAINYARD__V1__DATA_REPORT__INIT;
     if (st == ST_OK)
@@ -134,6 +143,6 @@ void report_last(const struct report_progress *p, const struct fetch *f, status_
     r.peer_bytes = atomic_load(&f->progress.from_peers);
     r.cache_bytes = cached_bytes(f);
     r.message = text(why->msg);
-    r.cause = no_checkpoint ? TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE : cause_of(st);
+    r.cause = of_checkpoint ? cause_of_checkpoint(st) : cause_of(st);
     report(&r);
 }

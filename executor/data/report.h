@@ -15,8 +15,8 @@ struct report_progress {
 };
 void report_progress(struct report_progress *p, const struct fetch *f);
 
-/* The objects, the event data_ready, and the last report. no_checkpoint: it is gone. */
-void report_last(const struct report_progress *p, const struct fetch *f, status_t st, bool no_checkpoint,
+/* The objects, the event data_ready, and the last report. of_checkpoint: a failure is that of the checkpoint. */
+void report_last(const struct report_progress *p, const struct fetch *f, status_t st, bool of_checkpoint,
                  const struct err *why);
 
 #endif

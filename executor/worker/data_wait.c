@@ -27,7 +27,9 @@ static status_t last_take(const Trainyard__V1__JobSpec *spec, const Trainyard__V
     if (report->cause == TRAINYARD__V1__WORKER_END__CAUSE__FINISHED)
         return ST_OK;
     *ret_cause = report->cause;
-    if (report->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE)
+    if (report->cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_BAD) /* another host may get the right bytes */
+        *ret_cause = TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE;
+    if (*ret_cause == TRAINYARD__V1__WORKER_END__CAUSE__CHECKPOINT_UNREADABLE)
         return err_set(e, ST_UNAVAILABLE, "the checkpoint cannot be read: %s", report->message);
     if (strncmp(report->message, "checkpoint.store: ", 18) == 0 ||
         strncmp(report->message, "train.init_from: ", 17) == 0) /* trainyard-data knows the field */

@@ -1,5 +1,6 @@
 """Checkpoints in a store: hosts that share no folder train, stop and continue with the same bits, whatever the store does."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -204,6 +205,15 @@ def test_a_checkpoint_in_a_store_is_sampled_exported_and_verified_by_hosts_that_
         said = service.cli("checkpoint", "verify", row["name"], status=None)
         assert said.returncode and "CORRUPT" in said.stdout + said.stderr, said
         store.objects[data] = whole
+        service.cli("checkpoint", "verify", row["name"])
+        assert service.json("checkpoints", job)["checkpoints"][0]["state"] == "COMMITTED"
+        etag = store.etags.get(data)
+        store.etags[data] = f'"{hashlib.md5(b"others").hexdigest()}"'  # the store's checksum is not that of what it sends
+        said = service.cli("checkpoint", "verify", row["name"], status=None)
+        assert said.returncode and "CORRUPT" in said.stdout + said.stderr, said
+        store.etags[data] = etag
+        if etag is None:
+            del store.etags[data]
         service.cli("checkpoint", "verify", row["name"])
         assert service.json("checkpoints", job)["checkpoints"][0]["state"] == "COMMITTED"
         del store.objects[data]
