@@ -321,9 +321,17 @@ static status_t check_max_jobs(struct controller *c, struct err *e) {
 static status_t check_queue(struct controller *c, const char *name, struct err *e) {
     CLEANUP(store_memory_freep) struct store_memory *m = store_memory_new();
     struct store_queue_row row;
-    if (!c->fixed_queues)
+    pthread_mutex_lock(&c->lock);
+    const bool many = c->counts.queues >= CONTROLLER_MAX_QUEUES; /* at the last tick */
+    pthread_mutex_unlock(&c->lock);
+    if (!c->fixed_queues && !many)
         return ST_OK;
     status_t st = store_queue_get(c->store, m, name, &row, e);
+    if (st == ST_NOT_FOUND && !c->fixed_queues)
+        return err_set(e, ST_RESOURCE_EXHAUSTED,
+                       "queue: '%s' was not created, and there are %d queues of jobs that have not ended, as many as "
+                       "the controller takes: use one that an admin has created with 'trainyard queue create'",
+                       name, CONTROLLER_MAX_QUEUES);
     if (st == ST_NOT_FOUND)
         return err_set(e, ST_FAILED_PRECONDITION,
                        "queue: '%s' was not created; 'trainyard queue list' shows the queues, and an admin creates one "

@@ -38,6 +38,9 @@ enum { CONTROLLER_MAX_ROOTS = 17 };
 #define CONTROLLER_CODE_BYTES (16LL << 30)
 /* Jobs that have not ended: the scheduler keeps some 400 bytes of each. */
 #define CONTROLLER_MAX_JOBS 1000000
+/* Those with a row, and those that only jobs name: the scheduler looks at each of them when it starts jobs. While there
+ * are as many, a job needs a queue that was created. */
+#define CONTROLLER_MAX_QUEUES 2000
 
 struct controller_options {
     const char *database;    /* libpq's conninfo */
@@ -107,7 +110,8 @@ MUST_CHECK status_t controller_fits(struct controller *c, const struct scheduler
                                     struct err *e);
 /* The one way to a new job: stores its row and passes it to the loop. The statuses are those of store_job_create,
  * UNAVAILABLE if this controller does not lead, or no longer: then the job may be stored, RESOURCE_EXHAUSTED if as
- * many jobs as allowed have not ended, and FAILED_PRECONDITION with fixed_queues if its queue was not created. */
+ * many jobs as allowed have not ended, or if there are CONTROLLER_MAX_QUEUES and its queue was not created, and
+ * FAILED_PRECONDITION with fixed_queues if its queue was not created. */
 MUST_CHECK status_t controller_create(struct controller *c, const struct job_creation *creation,
                                       struct job_created *ret, struct err *e);
 /* Passes a job whose row was stored as QUEUED to the loop. */

@@ -332,7 +332,7 @@ bool scheduler_has_rank(const struct scheduler *s, const char *executor, int64_t
 
 /* For /metrics. */
 struct scheduler_counts {
-    int jobs, queued, executors, attached;
+    int jobs, queued, queues, executors, attached;
     int slots[SCHEDULER_SLOT_KINDS], used[SCHEDULER_SLOT_KINDS];
     int drained[SCHEDULER_SLOT_KINDS]; /* of slots */
 };

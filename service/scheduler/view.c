@@ -5,7 +5,9 @@
 #include <string.h>
 
 struct scheduler_counts scheduler_counts(const struct scheduler *s) {
-    struct scheduler_counts c = { .jobs = s->n_jobs, .queued = (int)s->n_queue, .executors = s->n_all };
+    struct scheduler_counts c = {
+        .jobs = s->n_jobs, .queued = (int)s->n_queue, .queues = s->n_queues, .executors = s->n_all
+    };
     for (int i = 0; i < s->n_all; i++) {
         const bool attached = s->all[i]->attached && !s->all[i]->leaving;
         c.attached += attached;

@@ -1,4 +1,5 @@
 /* What a large fleet, and a database with failures of its own, ask of the controller. */
+#include "service/store/queue.h"
 #include "tests/rpc/service_fixture.h"
 
 #include "base/limits.h"
@@ -67,16 +68,22 @@ static void io_errors_of_postgresql_do_not_end_the_leader(void **state) {
     agent_free(agents[0]);
 }
 
-static status_t create_once(struct service_fixture *y, const char *request_id, struct err *e) {
+static status_t create_in(struct service_fixture *y, const char *queue, const char *request_id, struct err *e) {
     Trainyard__V1__CreateJobRequest request = TRAINYARD__V1__CREATE_JOB_REQUEST__INIT;
     ProtobufCMessage *reply = NULL;
     request.spec = service_spec(1, 0);
+    request.spec->queue = (char *)(uintptr_t)queue;
+    request.spec->_queue_case = TRAINYARD__V1__JOB_SPEC___QUEUE_QUEUE;
     request.wait_for_hosts = true;
     request.request_id = (char *)(uintptr_t)request_id;
     status_t st = service_call(y, "CreateJob", &request.base, &reply, e);
     if (st == ST_OK)
         protobuf_c_message_free_unpacked(reply, NULL);
     return st;
+}
+
+static status_t create_once(struct service_fixture *y, const char *request_id, struct err *e) {
+    return create_in(y, "default", request_id, e);
 }
 
 static status_t create(struct service_fixture *y, struct err *e) { return create_once(y, "", e); }
@@ -96,11 +103,28 @@ static void no_job_is_created_beyond_the_maximum_until_others_have_ended(void **
     OK(create(y, &e));
 }
 
+static void jobs_name_a_bounded_number_of_queues_that_were_not_created(void **state) {
+    struct service_fixture *y = *state;
+    const struct store_queue_settings settings = STORE_QUEUE_DEFAULTS;
+    struct err why = { "" };
+    char queue[32];
+    int n = 0;
+    do { /* the queues are counted at each tick */
+        snprintf(queue, sizeof queue, "queue-%d", n);
+        n++;
+    } while (n < 10 * CONTROLLER_MAX_QUEUES && create_in(y, queue, "", &why) == ST_OK);
+    assert_true(n > CONTROLLER_MAX_QUEUES);
+    assert_non_null(strstr(why.msg, "was not created, and there are 2000 queues"));
+    OK(controller_queue_create(y->controller, queue, &settings, deadline_in(FIXTURE_PATIENCE_MS), &e));
+    OK(create_in(y, queue, "", &e));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         FIXTURE_TEST(a_gang_of_the_largest_size_gets_its_addresses),
         FIXTURE_TEST(io_errors_of_postgresql_do_not_end_the_leader),
         FIXTURE_TEST(no_job_is_created_beyond_the_maximum_until_others_have_ended),
+        FIXTURE_TEST(jobs_name_a_bounded_number_of_queues_that_were_not_created),
     };
     return cmocka_run_group_tests(tests, service_group_setup, service_group_teardown);
 }
