@@ -325,6 +325,13 @@ static void on_device_inspected(void *ctx, int device) {
     agent_step(ctx, &(struct agent_event){ .kind = AGENT_EV_DEVICE_INSPECTED, .device = device });
 }
 
+/* ---- from the server of the cache ---- */
+
+static void on_cache_changed(void *ctx) {
+    const struct agent *a = ctx;
+    control_stream_renew(a->control);
+}
+
 /* ---- from start to end ---- */
 
 /* The goodbye is sent before the workers end, so that their jobs are not placed here again. */
@@ -341,7 +348,9 @@ void agent_drain(struct agent *a, const char *signal) { stop_begin(a, "draining"
 
 status_t agent_reload(struct agent *a, struct err *e) {
     TRY(control_stream_reload(a->control, e));
-    return report_stream_reload(a->report, e);
+    TRY(report_stream_reload(a->report, e));
+    cache_server_reload(a->cache);
+    return ST_OK;
 }
 
 const struct host *agent_host(const struct agent *a) { return &a->host; }
@@ -511,7 +520,8 @@ static status_t parts_open(struct agent *a, struct err *e) {
         &a->host, &(struct sample_copies_owner){ .ctx = a, .ready = on_sample_copied, .failed = on_sample_failed });
     a->uploads = shard_uploads_new(&a->host, &(struct shard_uploads_owner){ .ctx = a, .uploaded = on_shard_uploaded });
     a->encoders = text_encoders_new(&a->host, &(struct text_encoders_owner){ .ctx = a, .encoded = on_text_encoded });
-    TRY(cache_server_open(&a->host, &a->cache, e));
+    TRY(cache_server_open(&a->host, &(struct cache_server_owner){ .ctx = a, .changed = on_cache_changed }, &a->cache,
+                          e));
     a->data = data_copies_new(&a->host, &(struct data_copies_owner){ .ctx = a, .report = on_data });
     a->environments = environments_new(&a->host, &(struct environments_owner){ .ctx = a, .report = on_environment });
     TRY(devices_open(&a->host, &a->nvml, &devices, &a->devices, e));

@@ -21,6 +21,7 @@ enum { PAUSE_FIRST_MS = 1000, PAUSE_MAX_MS = 60 * 1000, HOST_BYTES = 256 };
 
 struct cache_server {
     struct host *host;
+    struct cache_server_owner owner;
     struct worker_process *process; /* NULL: none runs */
     struct reactor_timer again;
     int64_t pause_ms;
@@ -168,15 +169,23 @@ static status_t process_start(struct cache_server *s, struct err *e) {
 
 static void again_fire(void *ctx) {
     struct cache_server *s = ctx;
+    const struct cache_offer before = s->host->cache_offer;
     struct err why;
     status_t st = offer_make(s->host, &why);
     if (st == ST_OK)
         st = process_start(s, &why);
+    if (st == ST_OK && strcmp(before.key, s->host->cache_offer.key) != 0)
+        s->owner.changed(s->owner.ctx);
     if (st == ST_OK)
         return;
     log_event(LOG_WARN, "cache_not_served", "reason", LOG_STR(why.msg), NULL);
     s->process = worker_process_close(s->process);
     start_later(s);
+}
+
+void cache_server_reload(struct cache_server *s) {
+    if (s && s->process && *s->host->cache_offer.key)
+        worker_process_kill(s->process, "was ended to read the files of TLS again");
 }
 
 struct cache_server *cache_server_close(struct cache_server *s) {
@@ -188,13 +197,16 @@ struct cache_server *cache_server_close(struct cache_server *s) {
     return NULL;
 }
 
-status_t cache_server_open(struct host *host, struct cache_server **ret, struct err *e) {
+status_t cache_server_open(struct host *host, const struct cache_server_owner *owner, struct cache_server **ret,
+                           struct err *e) {
     if (!host->options->cache_listen || *host->no_data.msg)
         return ST_OK;
     TRY(offer_make(host, e));
     address_check(host->options);
     struct cache_server *s = alloc_zeroed(1, sizeof *s);
-    *s = (struct cache_server){ .host = host, .again = { .fire = again_fire, .ctx = s }, .pause_ms = PAUSE_FIRST_MS };
+    *s = (struct cache_server){
+        .host = host, .owner = *owner, .again = { .fire = again_fire, .ctx = s }, .pause_ms = PAUSE_FIRST_MS
+    };
     *ret = s;
     return process_start(s, e);
 }

@@ -302,6 +302,11 @@ void control_stream_end(struct control_stream *s) {
 
 status_t control_stream_reload(struct control_stream *s, struct err *e) { return dialer_reload(&s->dialer, e); }
 
+void control_stream_renew(struct control_stream *s) {
+    if (s && s->stream && !*s->goodbye)
+        stream_lost(s, "the agent attaches again, because its cache of data has another key");
+}
+
 struct control_stream *control_stream_close(struct control_stream *s) {
     if (!s)
         return NULL;

@@ -34,6 +34,8 @@ MUST_CHECK status_t control_stream_open(const struct host *host, const struct co
                                         struct control_stream **ret, struct err *e);
 /* Reads the files of TLS and of the token again, for the next dial. */
 MUST_CHECK status_t control_stream_reload(struct control_stream *s, struct err *e);
+/* Ends the stream and dials again, so that a new hello says what has changed. NULL is fine. */
+void control_stream_renew(struct control_stream *s);
 struct control_stream *control_stream_close(struct control_stream *s);
 CLEANUP_DEFINE(struct control_stream *, control_stream_close)
 

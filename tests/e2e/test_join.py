@@ -2,9 +2,11 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import select
 import shutil
+import signal
 import subprocess
 import tempfile
 
@@ -12,6 +14,7 @@ import pytest
 
 from object_store import Store, free_ports
 from service_fixture import BIN, PATIENCE, ROOT, Database, Service, wait_until
+from store_hosts import children
 
 TLS = ("--tls-ca", "good.pem", "--tls-cert", "server.pem", "--tls-key", "server.key")
 
@@ -120,17 +123,37 @@ def test_a_certificate_of_a_joined_host_serves_nobody(cluster):
     assert verify("sslclient") == 0 and verify("sslserver") != 0
 
 
-def test_a_joined_host_reads_the_copies_of_another_one_with_its_certificate(cluster, tiny, text_file):
-    """Those certificates are for clients alone, and name no address."""
+def renew_key(cluster, host, name):
+    """A new key, with a certificate as that of a join; and the executor is told."""
+    folder = cluster.directory / name
+    script = (f"openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN={name} -keyout new.key -out new.csr\n"
+              "echo extendedKeyUsage=clientAuth > new.ext\n"
+              "openssl x509 -req -in new.csr -CA ../good.pem -CAkey ../good.key -CAcreateserial -days 2 -extfile new.ext -out new.pem\n"
+              "mv new.key key.pem && mv new.pem cert.pem")
+    subprocess.run(["bash", "-ec", script], check=True, capture_output=True, cwd=folder)
+    (executor,) = [pid for pid in (host.pid, *children(host.pid, "trainyard-executor"))
+                   if b"trainyard-executor" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]]
+    os.kill(executor, signal.SIGHUP)
+    log = cluster.directory / f"{name}.log"
+    wait_until(lambda: all(log.read_text().count(event) == 2 for event in (" cache_served ", " attached ")), 60 * PATIENCE,
+               "the host serves its cache with the new key, and attaches with its offer")
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_joined_host_reads_the_copies_of_another_one_with_its_certificate(cluster, tiny, text_file, renewed):
+    """Those certificates are for clients alone, and name no address. renewed: the other one has another key since it started."""
     with contextlib.closing(Store()) as store:
         store.put("/bucket/text", text_file.read_bytes())
         spec = tiny(steps=2)
         spec["data"]["text"]["files"], spec["stores"] = ["s3://bucket/text"], {"s3": {"endpoint": store.url}}
         (cluster.directory / "peers.json").write_text(json.dumps(spec))
         hosts = []
-        for name, port in zip(("cache-1", "cache-2"), free_ports(2)):
+        for name, port in zip((f"cache-1-{renewed}", f"cache-2-{renewed}"), free_ports(2)):
             hosts.append(cluster.host(name, cluster.join_token(name), "--cache-listen", f"0.0.0.0:{port}"))
             cluster.cli("watch", cluster.cli("submit", "peers.json").strip())
+            if len(hosts) == 1 and renewed:
+                renew_key(cluster, hosts[0], name)
+                cluster.cli("watch", cluster.cli("submit", "peers.json").strip())  # the controller learns again who has the data
             if len(hosts) == 1:
                 cluster.cli("drain", cluster.attached()[0]["name"])
         assert store.count("GET", "/bucket/text") == 1 and store.count("HEAD", "/bucket/text") >= 2
