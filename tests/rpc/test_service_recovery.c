@@ -190,9 +190,9 @@ static void a_stream_whose_token_may_not_speak_for_the_executor_ends_no_rank(voi
     OK(controller_handle_agent_message(y->controller, "host-a", 2, ticket, &second, &e));
     service_assert_job(y, job, STATE(RUNNING), 1, 0);
     OK(service_call_by_name(y, "CancelJob", "1", NULL)); /* the loop answers in order */
+    dispatch_detach(d, ticket); /* under the lock under which `closed` was written */
     assert_int_equal(closed, ST_PERMISSION_DENIED);
     assert_int_equal(pg_number(y->conninfo, "SELECT count(*) FROM placement WHERE message LIKE 'a lie%'"), 0);
-    dispatch_detach(d, ticket);
 }
 
 static void a_full_inbox_does_not_keep_a_stored_queue_from_the_scheduler(void **state) {
