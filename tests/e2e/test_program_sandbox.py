@@ -19,8 +19,6 @@ import pytest
 from service_fixture import BIN, PATIENCE, SANDBOX, Service, wait_until
 from terminals import has_terminals
 
-TOKEN = "a token that no program may read"
-
 
 def landlock_abi():
     abi = ctypes.CDLL(None).syscall(444, None, ctypes.c_size_t(0), 1)
@@ -229,11 +227,11 @@ class Place:
         if others:
             self.folder.chmod(0o755)
             (self.folder / "temporary").chmod(0o1777)
-        (self.folder / "token").write_text(TOKEN)
         (self.folder / "data" / "text").write_text("text")
         (self.folder / "data" / "excepted").write_text("secret")
         (self.folder / "outside" / "file").write_text("text")
         self.service = Service(self.folder / "service", executors=0).start()
+        (self.folder / "token").write_text(self.service.cli("token", "create", "agent", "--role", "EXECUTOR").stdout)
         self.executor = subprocess.Popen(
             [*wrapper, BIN / "trainyard-executor", "--controller", self.service.address, "--directory", self.folder / "agent", "--slots", "4",
              "--data-root", self.folder / "data", "--data-except", self.folder / "data" / "excepted", "--token-file",
