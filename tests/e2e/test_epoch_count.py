@@ -107,7 +107,7 @@ def is_done(update):
 def run_with_kills(service, submit, draw, kills, first, steps):
     """Submits a job, and kills drawn ranks of it with kill -9 at drawn steps behind `first`. A job that is done before
     its last kill is followed by another."""
-    for _ in range(5):
+    for _ in range(20):
         job = submit()
         with service.watch(job) as watch, contextlib.suppress(ProcessLookupError):
             for attempt, at in enumerate(sorted(draw.sample(range(first + 1, first + steps // 2), kills)), 1):
@@ -116,7 +116,7 @@ def run_with_kills(service, submit, draw, kills, first, steps):
                 os.kill(draw.choice(sorted(service.worker_pids(job).values()))[0], signal.SIGKILL)
         if service.wait_end(job)["attempt"] == kills + 1:
             return job
-    raise AssertionError(f"five jobs were done before {kills} of their ranks were killed")
+    raise AssertionError(f"twenty jobs were done before {kills} of their ranks were killed")
 
 
 @pytest.fixture(scope="module")

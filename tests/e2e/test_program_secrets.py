@@ -57,7 +57,7 @@ def files_with(needle, *folders):
     """Paths of files that contain the bytes, also those of PostgreSQL, which may vanish meanwhile."""
     found = []
     for folder in folders:
-        for path in pathlib.Path(folder).rglob("*"):
+        for path in (pathlib.Path(at) / name for at, _, names in os.walk(folder) for name in names):
             try:
                 if path.is_file() and not path.is_symlink() and needle in path.read_bytes():
                     found.append(str(path))
