@@ -19,7 +19,7 @@ import store_hosts
 from data_program import COMMAND, HOST_FAULT, Program, order, running_command
 from monitored import Monitored
 from object_store import SECRETS, free_ports, s3_put, seaweedfs, weed_program
-from service_fixture import BIN, PATIENCE, wait_until
+from service_fixture import BIN, PATIENCE, sanitizer_environment, wait_until
 from store_hosts import Host, children, service_of_hosts, stored
 from test_data_program import MIB, copies, good, s3, sha256, store
 
@@ -363,7 +363,8 @@ def test_an_executor_without_an_address_warns_that_other_hosts_do_not_reach_its_
     command = [BIN / "trainyard-executor", "--controller", f"127.0.0.1:{free_ports(1)[0]}", "--directory", tmp_path / "state",
                "--checkpoint-root", tmp_path / "checkpoints", "--cache-listen", f"0.0.0.0:{free_ports(1)[0]}", "--tls-ca", tls / "ca.pem",
                "--tls-cert", tls / "host.pem", "--tls-key", tls / "host.key", *address]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+    environment = os.environ | sanitizer_environment(tmp_path / "reports")
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment) as process:
         said = []
         for line in process.stderr:
             said.append(line)
