@@ -216,6 +216,17 @@ char *remote_path_decode(const char *path) {
     return ret;
 }
 
+char *remote_text_encode(const char *text, const char *keep) {
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    char *ret = alloc_zeroed(3 * strlen(text) + 1, 1), *to = ret;
+    for (const char *at = text; *at; at++)
+        if (strchr(plain, *at) || strchr(keep, *at))
+            *to++ = *at;
+        else
+            to += sprintf(to, "%%%02X", (unsigned char)*at);
+    return ret;
+}
+
 /* fnmatch reads a character after '\\' as itself. */
 char *remote_path_glob(const char *path) {
     char *ret = alloc_zeroed(2 * strlen(path) + 1, 1), *to = ret;

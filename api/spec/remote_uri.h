@@ -44,6 +44,8 @@ bool remote_path_is_pattern(enum data_scheme scheme, const char *path);
 bool remote_path_is_deep(const char *path);
 /* The path, decoded, up to its first wildcard: all of it if it has none. */
 char *remote_path_decode(const char *path);
+/* The text with every byte encoded but letters, digits, "-._~" and those of `keep`: what signatures of S3 cover. */
+char *remote_text_encode(const char *text, const char *keep);
 /* What remote_path_matches compares decoded paths with. */
 char *remote_path_glob(const char *path);
 bool remote_path_matches(const char *glob, const char *decoded);

@@ -96,8 +96,8 @@ static status_t page_take(struct finding *f, const struct pages *p, const struct
 }
 
 static char *s3_address(const struct finding *f, const struct pages *p, const char *token) {
-    CLEANUP(freep) char *prefix = store_encode(p->literal, "");
-    CLEANUP(freep) char *next = token ? store_encode(token, "") : NULL;
+    CLEANUP(freep) char *prefix = remote_text_encode(p->literal, "");
+    CLEANUP(freep) char *next = token ? remote_text_encode(token, "") : NULL;
     return alloc_format("%s/%s?%s%s%s%slist-type=2&prefix=%s", store_of(f)->endpoint, f->uri.root,
                         next ? "continuation-token=" : "", next ? next : "", next ? "&" : "",
                         p->deep ? "" : "delimiter=%2F&", prefix);
@@ -105,7 +105,7 @@ static char *s3_address(const struct finding *f, const struct pages *p, const ch
 
 static char *hf_address(const struct finding *f, const struct pages *p) {
     CLEANUP(freep) char *repository = store_hf_repository(&f->uri);
-    CLEANUP(freep) char *folder = store_encode(p->literal, "/");
+    CLEANUP(freep) char *folder = remote_text_encode(p->literal, "/");
     char *slash = strrchr(folder, '/');
     *(slash ? slash : folder) = '\0';
     return alloc_format("%s/api/%s/tree/%s%s%s?recursive=%s", store_of(f)->endpoint, repository, f->commit,

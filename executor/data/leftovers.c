@@ -19,8 +19,8 @@ static status_t send(const struct leftovers *l, const struct http_request *reque
 
 static status_t abort_one(const struct leftovers *l, const struct listing_entry *entry, struct http *h,
                           struct answer *answer, struct err *e) {
-    CLEANUP(freep) char *key = store_encode(entry->path, "/");
-    CLEANUP(freep) char *id = store_encode(entry->etag, "");
+    CLEANUP(freep) char *key = remote_text_encode(entry->path, "/");
+    CLEANUP(freep) char *id = remote_text_encode(entry->etag, "");
     CLEANUP(freep) char *url = alloc_format("%s/%s/%s?uploadId=%s", l->store->endpoint, l->bucket, key, id);
     const struct http_request request = { .store = l->store, .name = entry->path, .url = url, .method = "DELETE" };
     status_t st = send(l, &request, h, answer, e);
@@ -38,9 +38,9 @@ static status_t page_abort(const struct leftovers *l, const struct listing_page 
 }
 
 static char *address(const struct leftovers *l, const struct listing_page *before) {
-    CLEANUP(freep) char *prefix = store_encode(l->prefix, "");
-    CLEANUP(freep) char *key = before->next ? store_encode(before->next, "") : NULL;
-    CLEANUP(freep) char *id = before->next_id ? store_encode(before->next_id, "") : NULL;
+    CLEANUP(freep) char *prefix = remote_text_encode(l->prefix, "");
+    CLEANUP(freep) char *key = before->next ? remote_text_encode(before->next, "") : NULL;
+    CLEANUP(freep) char *id = before->next_id ? remote_text_encode(before->next_id, "") : NULL;
     return alloc_format("%s/%s?%s%s%sprefix=%s%s%s&uploads=", l->store->endpoint, l->bucket, key ? "key-marker=" : "",
                         key ? key : "", key ? "&" : "", prefix, id ? "&upload-id-marker=" : "", id ? id : "");
 }

@@ -121,22 +121,11 @@ status_t store_check(const struct store *store, const struct remote_uri *uri, st
                    "%.200s: only https:// is read, unless the https store has http://HOST as its endpoint", uri->root);
 }
 
-char *store_encode(const char *text, const char *keep) {
-    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-    char *ret = alloc_zeroed(3 * strlen(text) + 1, 1), *to = ret;
-    for (const char *at = text; *at; at++)
-        if (strchr(plain, *at) || strchr(keep, *at))
-            *to++ = *at;
-        else
-            to += sprintf(to, "%%%02X", (unsigned char)*at);
-    return ret;
-}
-
 char *store_object_url(const struct store *store, const struct remote_uri *uri, const char *revision,
                        const char *path) {
     if (uri->scheme == DATA_HTTPS)
         return alloc_format("%s%s", uri->root, path);
-    CLEANUP(freep) char *encoded = store_encode(path, "/");
+    CLEANUP(freep) char *encoded = remote_text_encode(path, "/");
     if (uri->scheme == DATA_S3)
         return alloc_format("%s/%s/%s", store->endpoint, uri->root, encoded);
     return alloc_format("%s/%s/resolve/%s/%s", store->endpoint, uri->root, revision, encoded);

@@ -39,9 +39,6 @@ void stores_done(struct stores *stores);
 /* Whether the store may be asked for the URI: http:// is for the endpoint of https alone. */
 MUST_CHECK status_t store_check(const struct store *store, const struct remote_uri *uri, struct err *e);
 
-/* The text with every byte encoded but letters, digits, "-._~" and those of `keep`. */
-char *store_encode(const char *text, const char *keep);
-
 /* The address of an object, and the URI that names it, in which characters with a meaning are encoded. revision: the
  * commit, for hf. path: decoded; for https as given. */
 char *store_object_url(const struct store *store, const struct remote_uri *uri, const char *revision, const char *path);

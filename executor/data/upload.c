@@ -178,7 +178,7 @@ static status_t create(struct upload *u, struct http *h, struct answer *answer, 
     const char *from = answer->body.len ? strstr(answer->body.data, "<UploadId>") : NULL;
     const char *to = from ? strstr(from, "</UploadId>") : NULL;
     CLEANUP(freep) char *id = to ? strndup(from + 10, (size_t)(to - from) - 10) : NULL;
-    CLEANUP(freep) char *encoded = id ? store_encode(id, "") : NULL;
+    CLEANUP(freep) char *encoded = id ? remote_text_encode(id, "") : NULL;
     if (!encoded || !*encoded || snprintf(u->id, sizeof u->id, "%s", encoded) >= (int)sizeof u->id)
         return err_set(e, ST_INVALID_ARGUMENT, "%s: the store began an upload of parts without an id", u->name);
     return ST_OK;

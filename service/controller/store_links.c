@@ -3,11 +3,11 @@
  * as it is sent. */
 #include "service/controller/store_links.h"
 
+#include "api/spec/remote_uri.h"
 #include "base/alloc.h"
 #include "base/cleanup.h"
 #include "base/sha256.h"
 
-#include <ctype.h>
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <stdio.h>
@@ -20,24 +20,6 @@ enum { DAY_BYTES = 16, TIME_BYTES = 24 };
 static void hmac(const void *key, size_t key_bytes, const char *text, uint8_t ret[SHA256_BYTES]) {
     unsigned n = 0;
     HMAC(EVP_sha256(), key, (int)key_bytes, (const unsigned char *)text, strlen(text), ret, &n);
-}
-
-/* Every byte but letters, digits, "-._~" and those of `keep` is encoded; %XX of the text counts as its character. */
-static char *encode(const char *text, const char *keep) {
-    char *ret = alloc_zeroed(3 * strlen(text) + 1, 1), *to = ret;
-    for (const char *at = text; *at; at++) {
-        unsigned char c = (unsigned char)*at;
-        if (c == '%' && isxdigit((unsigned char)at[1]) && isxdigit((unsigned char)at[2])) {
-            const char digits[3] = { at[1], at[2], '\0' };
-            c = (unsigned char)strtol(digits, NULL, 16);
-            at += 2;
-        }
-        if (isalnum(c) || (c && strchr("-._~", c)) || (c && strchr(keep, c)))
-            *to++ = (char)c;
-        else
-            to += sprintf(to, "%%%02X", c);
-    }
-    return ret;
 }
 
 static void signature(const struct store_link_keys *k, const char *day, const char *text, char ret[SHA256_HEX]) {
@@ -64,7 +46,7 @@ static char *query_of(const struct store_link_keys *k, const char *path) {
     const char *host = strstr(k->endpoint, "://");
     CLEANUP(freep) char *scope = alloc_format("%s/%s/s3/aws4_request", day, k->region);
     CLEANUP(freep) char *who = alloc_format("%s/%s", k->access_key, scope);
-    CLEANUP(freep) char *credential = encode(who, "");
+    CLEANUP(freep) char *credential = remote_text_encode(who, "");
     CLEANUP(freep)
     char *query = alloc_format("X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=%s&X-Amz-Date=%s&X-Amz-Expires=%d"
                                "&X-Amz-SignedHeaders=host",
@@ -80,7 +62,8 @@ static char *query_of(const struct store_link_keys *k, const char *path) {
 }
 
 char *store_link(const struct store_link_keys *keys, const char *uri) {
-    CLEANUP(freep) char *path = encode(uri + sizeof "s3:/" - 1, "/"); /* with the slash before the bucket */
+    CLEANUP(freep) char *decoded = remote_path_decode(uri + sizeof "s3:/" - 1); /* with the slash before the bucket */
+    CLEANUP(freep) char *path = remote_text_encode(decoded, "/");
     CLEANUP(freep) char *query = *keys->access_key ? query_of(keys, path) : NULL;
     return alloc_format("%s%s%s%s", keys->endpoint, path, query ? "?" : "", query ? query : "");
 }
