@@ -13,6 +13,7 @@
 #include "executor/agent/attempt_messages.h"
 #include "executor/agent/cgroups.h"
 #include "executor/agent/cuda_libraries.h"
+#include "executor/agent/data_order.h"
 #include "executor/agent/job_sandboxes.h"
 #include "executor/agent/job_user.h"
 #include "executor/agent/orphans.h"
@@ -25,13 +26,6 @@
 #include <string.h>
 
 /* ---- from the controller ---- */
-
-/* Those who need them have them now. */
-static void secrets_wipe(Trainyard__V1__AttemptSecret *const *secrets, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (secrets[i]->value.len > 0)
-            explicit_bzero(secrets[i]->value.data, secrets[i]->value.len);
-}
 
 static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) {
     const Trainyard__V1__ResourcesSpec *resources = m->spec ? m->spec->resources : NULL;
@@ -47,7 +41,7 @@ static void handle_start(struct agent *a, const Trainyard__V1__AttemptStart *m) 
     };
     agent_step(a,
                &(struct agent_event){ .kind = AGENT_EV_START, .job = m->job, .attempt = m->attempt, .start = &start });
-    secrets_wipe(m->secrets, m->n_secrets);
+    attempt_secrets_wipe(m->secrets, m->n_secrets);
 }
 
 static void handle_rendezvous(struct agent *a, const Trainyard__V1__AttemptRendezvous *m) {
@@ -102,7 +96,7 @@ static void handle_start_check(struct agent *a, const Trainyard__V1__StartCheck 
     else
         data_checks_start(a->data_checks, m);
     if (m->request)
-        secrets_wipe(m->request->secrets, m->request->n_secrets);
+        attempt_secrets_wipe(m->request->secrets, m->request->n_secrets);
 }
 
 /* A checkpoint in a store is copied first. */
@@ -112,7 +106,7 @@ static void handle_start_sample(struct agent *a, const Trainyard__V1__StartSampl
     else
         text_sample_start(a->samples, &a->host, m, NULL);
     if (m->request)
-        secrets_wipe(m->request->secrets, m->request->n_secrets);
+        attempt_secrets_wipe(m->request->secrets, m->request->n_secrets);
 }
 
 static void handle_stop_sample(struct agent *a, const Trainyard__V1__StopSample *m) {
@@ -239,15 +233,20 @@ static void on_shard_written(void *ctx, int64_t job, int32_t attempt, int32_t ra
     shard_uploads_start(a->uploads, job, attempt, rank, step);
 }
 
+/* To a rank, if it still runs. */
+static void command_send(const struct agent *a, int64_t job, int32_t attempt, int32_t rank,
+                         const Trainyard__V1__WorkerCommand *command) {
+    const struct rank_worker *w = rank_workers_find(a->workers, job, attempt, rank);
+    if (w && w->process && worker_process_send(w->process, command, NULL) != ST_OK)
+        worker_process_kill(w->process, "did not read its commands and was killed");
+}
+
 static void on_shard_uploaded(void *ctx, int64_t job, int32_t attempt, int32_t rank,
                               Trainyard__V1__ShardUploaded *answer) {
-    const struct agent *a = ctx;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
-    const struct rank_worker *w = rank_workers_find(a->workers, job, attempt, rank);
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_SHARD_UPLOADED;
     command.shard_uploaded = answer;
-    if (w && w->process && worker_process_send(w->process, &command, NULL) != ST_OK)
-        worker_process_kill(w->process, "did not read its commands and was killed");
+    command_send(ctx, job, attempt, rank, &command);
 }
 
 static void on_encode_text(void *ctx, int64_t job, int32_t attempt, int32_t rank,
@@ -257,13 +256,10 @@ static void on_encode_text(void *ctx, int64_t job, int32_t attempt, int32_t rank
 }
 
 static void on_text_encoded(void *ctx, int64_t job, int32_t attempt, int32_t rank, Trainyard__V1__TextEncoded *report) {
-    const struct agent *a = ctx;
     Trainyard__V1__WorkerCommand command = TRAINYARD__V1__WORKER_COMMAND__INIT;
-    const struct rank_worker *w = rank_workers_find(a->workers, job, attempt, rank);
     command.command_case = TRAINYARD__V1__WORKER_COMMAND__COMMAND_TEXT_ENCODED;
     command.text_encoded = report;
-    if (w && w->process && worker_process_send(w->process, &command, NULL) != ST_OK)
-        worker_process_kill(w->process, "did not read its commands and was killed");
+    command_send(ctx, job, attempt, rank, &command);
 }
 
 static void on_data_finding(void *ctx, int64_t check, Trainyard__V1__CheckFinding *finding) {

@@ -36,12 +36,6 @@ struct data_checks {
     struct data_check *first;
 };
 
-static void keys_wipe(const Trainyard__V1__WorkerCheck *request) {
-    for (size_t i = 0; i < request->n_secrets; i++)
-        if (request->secrets[i]->value.len > 0)
-            explicit_bzero(request->secrets[i]->value.data, request->secrets[i]->value.len);
-}
-
 static void check_free(struct data_check *k) {
     for (struct data_check **link = &k->list->first; *link; link = &(*link)->next)
         if (*link == k) {
@@ -50,7 +44,7 @@ static void check_free(struct data_check *k) {
         }
     reactor_timer_cancel(k->list->host->loop, &k->limit);
     worker_process_close(k->process);
-    keys_wipe(k->start->request);
+    attempt_secrets_wipe(k->start->request->secrets, k->start->request->n_secrets);
     trainyard__v1__start_check__free_unpacked(k->start, NULL);
     free(k);
 }
@@ -94,7 +88,7 @@ static void go_on(struct data_check *k) {
     if (k->settled)
         return;
     k->settled = true;
-    keys_wipe(k->start->request);
+    attempt_secrets_wipe(k->start->request->secrets, k->start->request->n_secrets);
     if (!k->unwanted)
         k->list->owner.done(k->list->owner.ctx, k->start);
 }

@@ -132,6 +132,12 @@ static void key_wipe(const ProtobufCBinaryData *key) {
         explicit_bzero(key->data, key->len);
 }
 
+void attempt_secrets_wipe(Trainyard__V1__AttemptSecret *const *secrets, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (secrets[i]->value.len > 0)
+            explicit_bzero(secrets[i]->value.data, secrets[i]->value.len);
+}
+
 Trainyard__V1__DataFetch *data_order_free(Trainyard__V1__DataFetch *order) {
     for (size_t i = 0; order && i < order->n_stores; i++) {
         key_wipe(&order->stores[i]->access_key);

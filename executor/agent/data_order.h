@@ -27,6 +27,8 @@ MUST_CHECK status_t data_process_start(const struct host *host, const Trainyard_
 MUST_CHECK status_t data_order_send(const struct host *host, Trainyard__V1__DataFetch *order,
                                     const struct worker_process_owner *owner, struct worker_process **ret,
                                     struct err *e);
+/* Overwrites the values of an order's secrets, for those who need no longer have them. */
+void attempt_secrets_wipe(Trainyard__V1__AttemptSecret *const *secrets, size_t n);
 /* Overwrites the keys. NULL is fine; returns NULL. */
 Trainyard__V1__DataFetch *data_order_free(Trainyard__V1__DataFetch *order);
 

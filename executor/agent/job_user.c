@@ -1,6 +1,7 @@
 #include "executor/agent/job_user.h"
 
 #include <grp.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -14,6 +15,13 @@ uid_t job_user_of(const struct agent_options *o, int64_t job) {
     if (job == JOB_USER_REQUEST)
         return o->job_user_last;
     return o->job_user_first + (uid_t)(job % (int64_t)(o->job_user_last - o->job_user_first));
+}
+
+uid_t job_user_uid(const struct agent_options *o, int64_t job) {
+    if (job_user_is_own(o))
+        return job_user_of(o, job);
+    const struct passwd *user = o->worker_user ? getpwnam(o->worker_user) : NULL;
+    return user ? user->pw_uid : geteuid();
 }
 
 static void group_append(char *text, const char *name) {

@@ -23,6 +23,9 @@ bool job_user_is_own(const struct agent_options *o);
 /* The user of a job, or of JOB_USER_REQUEST. Only if job_user_is_own. */
 uid_t job_user_of(const struct agent_options *o, int64_t job);
 
+/* The user that the processes of a job, or of JOB_USER_REQUEST, run as: its own, --worker-user, or the agent's. */
+uid_t job_user_uid(const struct agent_options *o, int64_t job);
+
 /* The value of a worker's option --job-user. has_device: also with the groups of the host's GPUs, video and render. */
 void job_user_text(const struct agent_options *o, int64_t job, bool has_device, char ret[JOB_USER_TEXT_BYTES]);
 

@@ -32,12 +32,6 @@ struct sample_copies {
     struct sample_copy *first;
 };
 
-static void keys_wipe(const Trainyard__V1__WorkerSample *request) {
-    for (size_t i = 0; i < request->n_secrets; i++)
-        if (request->secrets[i]->value.len > 0)
-            explicit_bzero(request->secrets[i]->value.data, request->secrets[i]->value.len);
-}
-
 static void copy_free(struct sample_copy *k) {
     for (struct sample_copy **link = &k->list->first; *link; link = &(*link)->next)
         if (*link == k) {
@@ -47,7 +41,7 @@ static void copy_free(struct sample_copy *k) {
     reactor_timer_cancel(k->list->host->loop, &k->limit);
     worker_process_close(k->process);
     sample_folders_remove(k->list->host, k->start->sample);
-    keys_wipe(k->start->request);
+    attempt_secrets_wipe(k->start->request->secrets, k->start->request->n_secrets);
     trainyard__v1__start_sample__free_unpacked(k->start, NULL);
     free(k);
 }
@@ -146,7 +140,7 @@ static status_t process_start(struct sample_copy *k, struct err *e) {
     }
     status_t st = data_order_send(host, order, &owner, &k->process, e);
     data_order_free(order);
-    keys_wipe(request);
+    attempt_secrets_wipe(request->secrets, request->n_secrets);
     return st;
 }
 

@@ -11,7 +11,6 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,10 +72,9 @@ bool shard_folders_of(const struct host *host, const Trainyard__V1__AttemptStart
 /* ---- making ---- */
 
 static status_t give(const struct host *host, int64_t job, const char *path, struct err *e) {
-    const struct agent_options *o = host->options;
-    const struct passwd *user = o->worker_user && !job_user_is_own(o) ? getpwnam(o->worker_user) : NULL;
-    const uid_t uid = job_user_is_own(o) ? job_user_of(o, job) : user ? user->pw_uid : geteuid();
-    return chown(path, uid, (gid_t)-1) == 0 ? ST_OK : err_errno(e, "give '%s' to the job's user", path);
+    return chown(path, job_user_uid(host->options, job), (gid_t)-1) == 0
+               ? ST_OK
+               : err_errno(e, "give '%s' to the job's user", path);
 }
 
 static status_t make(const char *folder, const char *name, unsigned mode, struct err *e) {

@@ -15,7 +15,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -295,9 +294,7 @@ static status_t folder_empty(const char *path, struct err *e) {
 /* Gives the folder to the user of the processes that encode; others may open its files by their names. An agent that
  * may give folders away, but not change those of others, has set the mode before. */
 static status_t folder_give(const struct host *host, struct err *e) {
-    const struct agent_options *o = host->options;
-    const struct passwd *user = o->worker_user && !job_user_is_own(o) ? getpwnam(o->worker_user) : NULL;
-    const uid_t uid = job_user_is_own(o) ? job_user_of(o, JOB_USER_REQUEST) : user ? user->pw_uid : geteuid();
+    const uid_t uid = job_user_uid(host->options, JOB_USER_REQUEST);
     struct stat st;
     if (lstat(host->token_cache, &st) < 0 || ((st.st_mode & 07777) != MODE && chmod(host->token_cache, MODE) < 0) ||
         (st.st_uid != uid && st.st_uid != geteuid() && chown(host->token_cache, geteuid(), (gid_t)-1) < 0))
