@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 struct supervisor {
-    int fd;             /* -1: there is none */
+    int fd;             /* -1: no socket */
     int64_t every_ms;   /* 0: no watchdog; else a third of the time after which it bites */
     deadline_ms_t next; /* of a sign of life */
     int64_t beats;      /* as of the last one; -1: none yet */

@@ -256,51 +256,68 @@ static void raise_open_files(void) {
                   LOG_STR("each executor and client needs one: raise the hard limit (LimitNOFILE) to 65536"), NULL);
 }
 
+/* Before the first thread starts, because threads inherit the mask of signals. */
+static void prepare_process(sigset_t *ret_signals) {
+    sigemptyset(ret_signals);
+    sigaddset(ret_signals, SIGHUP);
+    sigaddset(ret_signals, SIGINT);
+    sigaddset(ret_signals, SIGTERM);
+    sigprocmask(SIG_BLOCK, ret_signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    raise_open_files();
+    prctl(PR_SET_DUMPABLE, 0); /* no core dump has a key or a secret, and no process of the same user reads them */
+}
+
+enum { MAX_EXCEPT = 2 * OPTIONS_MAX_ROOTS + 2 };
+
+/* The files that no job reads as data. Returns their number. */
+static size_t list_except(const struct options *o, const char *ret[MAX_EXCEPT]) {
+    size_t n = 0;
+    for (int i = 0; i < o->n_data_except; i++)
+        ret[n++] = o->data_except[i];
+    for (int i = 0; i < o->n_secret_keys; i++)
+        ret[n++] = o->secret_keys[i];
+    if (o->tls.key)
+        ret[n++] = o->tls.key;
+    if (o->ca_key)
+        ret[n++] = o->ca_key;
+    return n;
+}
+
+static struct controller_options controller_options_of(const struct options *o, const char *const *except,
+                                                       size_t n_except) {
+    return (struct controller_options){ .database = o->database,
+                                        .checkpoints = o->checkpoints,
+                                        .checkpoint_roots = o->checkpoint_roots,
+                                        .n_checkpoint_roots = (size_t)o->n_checkpoint_roots,
+                                        .plan_data = { .roots = o->data_roots,
+                                                       .n_roots = (size_t)o->n_data_roots,
+                                                       .except = except,
+                                                       .n_except = n_except },
+                                        .keep_ended_days = o->keep_ended_days,
+                                        .forget_lost_days = o->forget_lost_days,
+                                        .audit_days = o->audit_days,
+                                        .max_jobs = o->max_jobs,
+                                        .checkpoint_wait_s = o->checkpoint_wait_s,
+                                        .elastic_settle_s = o->elastic_settle_s,
+                                        .fixed_queues = o->fixed_queues,
+                                        .code_bytes = (int64_t)o->code_mib << 20,
+                                        .notify_file = o->notify,
+                                        .secret_key_files = o->secret_keys,
+                                        .n_secret_key_files = (size_t)o->n_secret_keys };
+}
+
 static int serve(const struct options *o, int argc, char **argv) {
     CLEANUP(supervisor_done) struct supervisor supervisor;
     supervisor_init(&supervisor);
     sigset_t signals;
-    sigemptyset(&signals);
-    sigaddset(&signals, SIGHUP);
-    sigaddset(&signals, SIGINT);
-    sigaddset(&signals, SIGTERM);
-    sigprocmask(SIG_BLOCK, &signals, NULL); /* before the first thread starts, because threads inherit the mask */
-    signal(SIGPIPE, SIG_IGN);
-    raise_open_files();
-    prctl(PR_SET_DUMPABLE, 0); /* no core dump has a key or a secret, and no process of the same user reads them */
+    prepare_process(&signals);
 
     struct err e;
     CLEANUP(authority_closep) struct authority *authority = NULL;
     CLEANUP(controller_closep) struct controller *c = NULL;
-    const char *except[2 * OPTIONS_MAX_ROOTS + 2];
-    size_t n_except = 0;
-    for (int i = 0; i < o->n_data_except; i++)
-        except[n_except++] = o->data_except[i];
-    for (int i = 0; i < o->n_secret_keys; i++)
-        except[n_except++] = o->secret_keys[i];
-    if (o->tls.key)
-        except[n_except++] = o->tls.key;
-    if (o->ca_key)
-        except[n_except++] = o->ca_key;
-    struct controller_options options = { .database = o->database,
-                                          .checkpoints = o->checkpoints,
-                                          .checkpoint_roots = o->checkpoint_roots,
-                                          .n_checkpoint_roots = (size_t)o->n_checkpoint_roots,
-                                          .plan_data = { .roots = o->data_roots,
-                                                         .n_roots = (size_t)o->n_data_roots,
-                                                         .except = except,
-                                                         .n_except = n_except },
-                                          .keep_ended_days = o->keep_ended_days,
-                                          .forget_lost_days = o->forget_lost_days,
-                                          .audit_days = o->audit_days,
-                                          .max_jobs = o->max_jobs,
-                                          .checkpoint_wait_s = o->checkpoint_wait_s,
-                                          .elastic_settle_s = o->elastic_settle_s,
-                                          .fixed_queues = o->fixed_queues,
-                                          .code_bytes = (int64_t)o->code_mib << 20,
-                                          .notify_file = o->notify,
-                                          .secret_key_files = o->secret_keys,
-                                          .n_secret_key_files = (size_t)o->n_secret_keys };
+    const char *except[MAX_EXCEPT];
+    struct controller_options options = controller_options_of(o, except, list_except(o, except));
     if (o->ca_key && authority_open(&o->tls, o->ca_key, &authority, &e) != ST_OK)
         return complain("--ca-key: ", &e);
     options.authority = authority;
