@@ -12,7 +12,7 @@
  * after REDIAL_FIRST_MS to REDIAL_MAX_MS if it is lost; each attempt may take CONNECT_TIMEOUT_MS. A call ends with its
  * connection, and the library never repeats a call that a server may have run.
  *
- * The address may be a list of servers, of which one serves at a time ("a:7700,b:7700"): the controllers of a cluster.
+ * The address may be a list, such as "a:7700,b:7700": the controllers of a cluster. One of them serves at a time.
  * A channel goes on to its next server when the current one cannot be reached or does not serve (RPC_NOT_SERVING). A
  * blocking unary call then goes to each server once; other calls fail, and the next call goes to the next server.
  *

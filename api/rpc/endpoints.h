@@ -1,6 +1,6 @@
-/* The servers that a channel may call: one gRPC channel for each address, of which one is the current. A call goes to
- * the current one. If that one cannot be reached, or answers that it does not serve, the next becomes the current, in
- * the order of the addresses and from the first again after the last. Any thread may use it. */
+/* The servers that a channel may call, with a gRPC channel for each. A call goes to the current server. If the current
+ * server cannot be reached, or answers that it does not serve, the next one in the order of the addresses becomes the
+ * current server; the first one follows the last. Any thread may use the servers. */
 #ifndef API_RPC_ENDPOINTS_H
 #define API_RPC_ENDPOINTS_H
 
