@@ -256,9 +256,10 @@ static struct ahead count_ahead(const struct scheduler *s, const struct job *job
         const struct line *line = &s->queues[q]->lines[job->slot];
         for (size_t i = 0; i < line->n && queue_is_ahead(s, s->queues[q], &line->items[i], job); i++) {
             const struct waiting *other = &line->items[i];
-            const enum queue_limit limit = queue_limit(s->queues[q], other->user, job->slot, other->world_size);
+            const enum queue_limit limit = queue_limit(s, s->queues[q], other->user, job->slot, other->world_size,
+                                                       other->id);
             if (other->world_size > capacity_sum(s, job->slot, other).width || limit == QUEUE_LIMIT_NEVER ||
-                limit == QUEUE_LIMIT_USER_NEVER || limit == QUEUE_LIMIT_USER)
+                limit == QUEUE_LIMIT_USER_NEVER || limit == QUEUE_LIMIT_USER || limit == QUEUE_LIMIT_USER_TURN)
                 continue;
             if (limit != QUEUE_LIMIT_NONE && s->queues[q] != job->queue)
                 break; /* the line goes no further */
@@ -306,7 +307,7 @@ static void add_order(const struct scheduler *s, const struct job *job, struct a
 /* The settings of its queue keep the job back. */
 static void add_limit(const struct scheduler *s, const struct job *job, enum queue_limit limit,
                       struct scheduler_explanation *x) {
-    const bool user = limit == QUEUE_LIMIT_USER || limit == QUEUE_LIMIT_USER_NEVER;
+    const bool user = limit == QUEUE_LIMIT_USER || limit == QUEUE_LIMIT_USER_TURN || limit == QUEUE_LIMIT_USER_NEVER;
     const char *kind = kinds[job->slot], *queue = job->queue->name;
     struct scheduler_reason *r = add(x, user ? SCHEDULER_WAIT_USER : SCHEDULER_WAIT_QUOTA);
     queue_limit_text(s, job, limit, r->message, sizeof r->message);
@@ -322,12 +323,20 @@ static void add_limit(const struct scheduler *s, const struct job *job, enum que
         REMEDY(r, "its turn comes when jobs of user '%s' have ended, or: trainyard queue set %s --user-%s N",
                job->user->name, queue, kind);
         break;
+    case QUEUE_LIMIT_USER_TURN:
+        REMEDY(r, "its turn comes when job %lld has started or is cancelled",
+               (long long)job->user->waits[job->slot].job);
+        break;
     case QUEUE_LIMIT_QUOTA:
         REMEDY(r, "its turn comes when jobs of queue '%s' have ended, or: trainyard queue set %s --quota-%s N", queue,
                queue, kind);
         break;
     case QUEUE_LIMIT_COHORT:
         REMEDY(r, "its turn comes when jobs of cohort '%s' have ended", job->queue->cohort->name);
+        break;
+    case QUEUE_LIMIT_COHORT_TURN:
+        REMEDY(r, "its turn comes when job %lld has started or is cancelled",
+               (long long)job->queue->cohort->claimed_by[job->slot]);
         break;
     }
 }
@@ -371,7 +380,7 @@ static void explain_waiting(const struct scheduler *s, const struct job *job, in
                             struct scheduler_explanation *x) {
     const struct capacity all = s->capacity[job->slot], capacity = queue_capacity_for(s, all, job);
     const struct ahead ahead = count_ahead(s, job);
-    const enum queue_limit limit = queue_limit(job->queue, job->user, job->slot, job->world_size);
+    const enum queue_limit limit = queue_limit_of(s, job);
     const bool fits = job->world_size <= capacity.slots, free = job->world_size <= capacity.free;
     x->position = ahead.n + 1;
     x->slots = capacity.slots;

@@ -9,9 +9,10 @@
  *   - A job that does not fit blocks the jobs behind it: there is no backfill, so that narrow jobs do not starve a
  *     wide gang. Jobs behind it may use hosts that it avoids (struct detour).
  *   - A job that is wider than all executors, or than the queue can ever have slots, blocks no job: it may wait for
- *     ever. Neither does one whose user has too many slots.
- *   - A job that its queue's quota or its cohort keeps back blocks the jobs behind it in its queue. If the job is
- *     within the quota, the queues of the cohort borrow nothing meanwhile.
+ *     ever.
+ *   - A job whose user has too many slots blocks the jobs of that user behind it in its queue.
+ *   - A job that its queue's quota or its cohort keeps back blocks the jobs behind it in its queue. If it waits for
+ *     slots of the cohort, the jobs behind it in all queues of the cohort borrow nothing meanwhile.
  *
  * A walk ends when its kind of slots is blocked. Its results (blocker, detour) stay valid until needs_placing.
  * queue_insert uses them to decide whether a new job could start at all, so that a flood of submitted jobs does not
@@ -98,7 +99,8 @@ bool queue_others_wait(const struct scheduler *s, enum scheduler_slot slot) {
         const struct line *line = &s->queues[q]->lines[slot];
         for (size_t i = 0; i < line->n; i++)
             if (line->items[i].world_size <= capacity_sum(s, slot, &line->items[i]).width &&
-                queue_limit(s->queues[q], line->items[i].user, slot, line->items[i].world_size) == QUEUE_LIMIT_NONE)
+                queue_limit(s, s->queues[q], line->items[i].user, slot, line->items[i].world_size, line->items[i].id) ==
+                    QUEUE_LIMIT_NONE)
                 return true;
     }
     return false;
@@ -435,7 +437,7 @@ static int take_heads(struct scheduler *s, enum scheduler_slot slot, const struc
         struct queue *q = s->queues[i];
         q->lines[slot].at = q->lines[slot].kept = 0;
         if (q->cohort)
-            q->cohort->reclaims[slot] = false;
+            q->cohort->claimed_by[slot] = 0;
         if (q->lines[slot].n > 0)
             s->heads[n++] = head_of(s, q, slot, p);
     }
@@ -453,13 +455,26 @@ enum step {
     STEP_CUT_OFF,
 };
 
+/* The limit keeps the job back. What it waits for is left to it by the jobs behind it. */
+static enum step keep_turn(const struct scheduler *s, struct queue *q, enum scheduler_slot slot,
+                           const struct waiting *w, enum queue_limit limit) {
+    if (limit == QUEUE_LIMIT_USER) {
+        w->user->waits[slot].walk = s->effort.placings;
+        w->user->waits[slot].job = w->id;
+    }
+    if (limit == QUEUE_LIMIT_COHORT && !q->cohort->claimed_by[slot])
+        q->cohort->claimed_by[slot] = w->id;
+    const bool line = limit == QUEUE_LIMIT_QUOTA || limit == QUEUE_LIMIT_COHORT || limit == QUEUE_LIMIT_COHORT_TURN;
+    return line ? STEP_LINE_WAITS : STEP_NEXT;
+}
+
 static enum step try_first(struct scheduler *s, struct queue *q, enum scheduler_slot slot, struct pass *p) {
     struct line *line = &q->lines[slot];
     const struct waiting w = line->items[line->at];
     const struct capacity_sum sum = capacity_sum(s, slot, &w);
     const bool first = !s->blocker[slot];
     s->effort.jobs++;
-    const enum queue_limit limit = queue_limit(q, w.user, slot, w.world_size);
+    const enum queue_limit limit = queue_limit(s, q, w.user, slot, w.world_size, w.id);
     if (limit == QUEUE_LIMIT_NONE && is_cut_off(p) && sum.free >= w.world_size) {
         s->needs_placing = true;
         if (first)
@@ -477,11 +492,9 @@ static enum step try_first(struct scheduler *s, struct queue *q, enum scheduler_
     else if (line->kept == 0)
         report_limit(s, w.job, limit, p);
     line->items[line->kept++] = w;
-    if (limit == QUEUE_LIMIT_COHORT && !queue_borrows(q, slot, w.world_size))
-        q->cohort->reclaims[slot] = true;
-    if (limit == QUEUE_LIMIT_QUOTA || limit == QUEUE_LIMIT_COHORT)
-        return STEP_LINE_WAITS;
-    if (limit == QUEUE_LIMIT_NONE && (s->capacity[slot].free == 0 || w.world_size <= sum.width))
+    if (limit != QUEUE_LIMIT_NONE)
+        return keep_turn(s, q, slot, &w, limit);
+    if ((s->capacity[slot].free == 0 || w.world_size <= sum.width))
         block(s, w.job, first);
     return STEP_NEXT;
 }

@@ -8,11 +8,12 @@
  *   taken         the sum of max(0, used(q) - reserved(q)) over the same queues
  *
  * A job with n ranks may start if used + n <= quota + borrow (in a cohort), and
- * n <= max(0, reserved - used) + pool - taken. Without a cohort: used + n <= quota. While a job that is within the
- * quota of its queue waits for the pool, no queue of the cohort borrows (queue.c). Without a quota there is no limit,
- * and the queue takes no part in its cohort for that kind.
+ * n <= max(0, reserved - used) + pool - taken. Without a cohort: used + n <= quota. While a job waits for the pool, no
+ * job behind it borrows (`claimed_by`): what becomes free is left for it. Without a quota there is no limit, and the
+ * queue takes no part in its cohort for that kind.
  *
- * A user may use `user_slots` slots in a queue. Slots are in use from the start of an attempt until no process is left.
+ * A user may use `user_slots` slots in a queue. While this keeps a job back, no job of the user behind it starts in the
+ * queue (`waits`). Slots are in use from the start of an attempt until no process is left.
  *
  * Fair share. average(q) is the mean of the slots that q has used in the past, in which older use counts less: half
  * as much after half_time_ms. It is updated when `used` changes. (average + used) / weight is the share by which
@@ -255,7 +256,8 @@ static int slots_left(const struct queue *q, enum scheduler_slot slot) {
     return max_of(0, reserved(q, (int)slot) - q->used[slot]) + q->cohort->pool[slot] - q->cohort->taken[slot];
 }
 
-enum queue_limit queue_limit(const struct queue *q, const struct user *u, enum scheduler_slot slot, int ranks) {
+enum queue_limit queue_limit(const struct scheduler *s, const struct queue *q, const struct user *u,
+                             enum scheduler_slot slot, int ranks, int64_t id) {
     const int user_slots = q->user_slots[slot];
     if (user_slots >= 0 && ranks > user_slots)
         return QUEUE_LIMIT_USER_NEVER;
@@ -263,6 +265,8 @@ enum queue_limit queue_limit(const struct queue *q, const struct user *u, enum s
         return QUEUE_LIMIT_NEVER;
     if (user_slots >= 0 && u->used[slot] + ranks > user_slots)
         return QUEUE_LIMIT_USER;
+    if (u->waits[slot].job && u->waits[slot].walk == s->effort.placings && u->waits[slot].job != id)
+        return QUEUE_LIMIT_USER_TURN;
     if (q->quota[slot] < 0)
         return QUEUE_LIMIT_NONE;
     if (!q->cohort)
@@ -271,7 +275,12 @@ enum queue_limit queue_limit(const struct queue *q, const struct user *u, enum s
         return QUEUE_LIMIT_QUOTA;
     if (ranks > slots_left(q, slot))
         return QUEUE_LIMIT_COHORT;
-    return queue_borrows(q, slot, ranks) && q->cohort->reclaims[slot] ? QUEUE_LIMIT_COHORT : QUEUE_LIMIT_NONE;
+    const int64_t first = q->cohort->claimed_by[slot];
+    return first && first != id && queue_borrows(q, slot, ranks) ? QUEUE_LIMIT_COHORT_TURN : QUEUE_LIMIT_NONE;
+}
+
+enum queue_limit queue_limit_of(const struct scheduler *s, const struct job *job) {
+    return queue_limit(s, job->queue, job->user, job->slot, job->world_size, job->id);
 }
 
 int queue_spare(const struct job *job) {
@@ -304,13 +313,7 @@ static void cohort_text(const struct scheduler *s, const struct job *job, char *
     const struct queue *q = job->queue, *by = borrower(s, q, job->slot);
     const char *kind = slot_name(job->slot);
     const int k = (int)job->slot;
-    if (queue_borrows(q, job->slot, job->world_size) && job->world_size <= slots_left(q, job->slot))
-        snprintf(ret, n,
-                 "needs %d %s slot%s, more than the quota of queue '%s' leaves (%d of %d are used), and cohort '%s' "
-                 "lends none while a job of it waits that is within its quota",
-                 job->world_size, kind, job->world_size == 1 ? "" : "s", q->name, q->used[k], q->quota[k],
-                 q->cohort->name);
-    else if (by)
+    if (by)
         snprintf(ret, n,
                  "needs %d %s slot%s of queue '%s', which uses %d of its quota of %d, and cohort '%s' has %d left: "
                  "queue '%s' has borrowed %d",
@@ -341,6 +344,11 @@ void queue_limit_text(const struct scheduler *s, const struct job *job, enum que
         snprintf(ret, n, "needs %d %s slot%s, and user '%s' uses %d of the %d of one user in queue '%s'",
                  job->world_size, kind, plural, job->user->name, job->user->used[k], q->user_slots[k], q->name);
         return;
+    case QUEUE_LIMIT_USER_TURN:
+        snprintf(ret, n,
+                 "needs %d %s slot%s, and job %lld is before it, which waits for slots of user '%s' in queue '%s'",
+                 job->world_size, kind, plural, (long long)job->user->waits[k].job, job->user->name, q->name);
+        return;
     case QUEUE_LIMIT_QUOTA:
         if (q->cohort)
             snprintf(ret, n,
@@ -351,5 +359,12 @@ void queue_limit_text(const struct scheduler *s, const struct job *job, enum que
                      plural, q->name, q->used[k], q->quota[k]);
         return;
     case QUEUE_LIMIT_COHORT: cohort_text(s, job, ret, n); return;
+    case QUEUE_LIMIT_COHORT_TURN:
+        snprintf(ret, n,
+                 "needs %d %s slot%s, more than the quota of queue '%s' leaves (%d of %d are used), and cohort '%s' "
+                 "lends none until job %lld has started, which is before it",
+                 job->world_size, kind, plural, q->name, q->used[k], q->quota[k], q->cohort->name,
+                 (long long)q->cohort->claimed_by[k]);
+        return;
     }
 }

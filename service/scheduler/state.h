@@ -177,7 +177,8 @@ struct cohort {
     char name[SCHEDULER_QUEUE_BYTES]; /* first: the tree's key */
     int queues;
     int pool[SCHEDULER_SLOT_KINDS], taken[SCHEDULER_SLOT_KINDS];
-    bool reclaims[SCHEDULER_SLOT_KINDS]; /* as of the last walk: a job within its queue's quota waits for the pool */
+    /* As of the last walk: the first job that waits for slots of the pool, 0: none. No job behind it borrows. */
+    int64_t claimed_by[SCHEDULER_SLOT_KINDS];
 };
 
 /* The jobs of one user in a queue. */
@@ -185,6 +186,10 @@ struct user {
     char name[SCHEDULER_USER_BYTES]; /* first: the tree's key */
     int n_jobs;
     int used[SCHEDULER_SLOT_KINDS];
+    /* The first job that the user's limit keeps back in the walk of this number: no job of the user passes it. */
+    struct {
+        int64_t walk, job;
+    } waits[SCHEDULER_SLOT_KINDS];
 };
 
 struct queue {
@@ -205,11 +210,13 @@ struct queue {
 /* Why the settings of a job's queue keep the job from starting. */
 enum queue_limit {
     QUEUE_LIMIT_NONE,
-    QUEUE_LIMIT_NEVER,      /* it has more ranks than the queue can ever have slots */
-    QUEUE_LIMIT_USER_NEVER, /* or one user in the queue */
-    QUEUE_LIMIT_USER,       /* its user has too many */
-    QUEUE_LIMIT_QUOTA,      /* the queue has too many, with those that it may borrow */
-    QUEUE_LIMIT_COHORT,     /* the cohort has too few left */
+    QUEUE_LIMIT_NEVER,       /* it has more ranks than the queue can ever have slots */
+    QUEUE_LIMIT_USER_NEVER,  /* or one user in the queue */
+    QUEUE_LIMIT_USER,        /* its user has too many */
+    QUEUE_LIMIT_USER_TURN,   /* a job of its user is before it, which QUEUE_LIMIT_USER keeps back */
+    QUEUE_LIMIT_QUOTA,       /* the queue has too many, with those that it may borrow */
+    QUEUE_LIMIT_COHORT,      /* the cohort has too few left */
+    QUEUE_LIMIT_COHORT_TURN, /* it would borrow, and a job that QUEUE_LIMIT_COHORT keeps back is before it */
 };
 
 /* The first waiting job of a line, as a walk compares the lines. */
@@ -352,8 +359,11 @@ void queue_load_average(const struct scheduler *s, struct queue *q, const double
                         int64_t age_ms);
 /* Whether so many more ranks would need slots beyond the quota. */
 bool queue_borrows(const struct queue *q, enum scheduler_slot slot, int ranks);
-/* Whether a job of this user with so many ranks may start now. */
-enum queue_limit queue_limit(const struct queue *q, const struct user *u, enum scheduler_slot slot, int ranks);
+/* The limit of job `id` of this user with so many ranks: it is not LIMIT_NONE if the job may not start now. */
+enum queue_limit queue_limit(const struct scheduler *s, const struct queue *q, const struct user *u,
+                             enum scheduler_slot slot, int ranks, int64_t id);
+/* The same for a job that waits. */
+enum queue_limit queue_limit_of(const struct scheduler *s, const struct job *job);
 /* The slots that an elastic job may have in addition: none of them borrowed. */
 int queue_spare(const struct job *job);
 /* Writes one sentence. */
