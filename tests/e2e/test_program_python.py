@@ -362,8 +362,9 @@ def test_what_a_project_file_names_is_a_package_and_no_option_of_pip(own_host, f
 # ---- an executor with options of its own ----
 
 @contextlib.contextmanager
-def executor(*options, within=None, before=(), user=None):
-    """A service whose only executor has these options; a folder that every user reaches."""
+def executor(*options, within=None, before=(), user=None, token_file=None):
+    """A service whose only executor has these options; a folder that every user reaches. The executor's token is in
+    token_file, or in its environment."""
     place = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-python-", dir=within))
     place.chmod(0o755)
     (place / "service").mkdir()
@@ -377,12 +378,16 @@ def executor(*options, within=None, before=(), user=None):
         socket.parent.chmod(0o711)
         socket.chmod(0o666)
     token = service.cli("token", "create", "agent", "--role", "EXECUTOR").stdout.strip()  # another user needs one
+    if token_file:
+        token_file.write_text(token + "\n")
+        token_file.chmod(0o600)
+        options += ("--token-file", token_file)
     process = subprocess.Popen(
         [*before, BIN / "trainyard-executor", "--controller", service.address, "--directory", place / "state", "--slots", "2",
          "--checkpoint-root", place / "checkpoints", "--allow-programs", "--environment-cache",
          place / "environments" if user else place / "service" / "environments",
          *options], stdout=subprocess.PIPE, stderr=open(place / "log", "wb"),
-        env=service.environment() | {"TRAINYARD_TOKEN": token}, text=True)
+        env=service.environment() | ({} if token_file else {"TRAINYARD_TOKEN": token}), text=True)
     try:
         assert process.stdout.readline().startswith("ready "), (place / "log").read_text()
         yield service
@@ -438,21 +443,19 @@ def test_a_package_that_is_built_as_another_user_reads_no_token_and_jobs_cannot_
     place = pathlib.Path(tempfile.mkdtemp(prefix="trainyard-python-src-"))
     place.chmod(0o755)
     token = place / "token"
-    token.write_text("secret-of-the-agent\n")
-    token.chmod(0o600)
     hook = (f"import os, pwd, sys; print('builder', pwd.getpwuid(os.getuid()).pw_name, file=sys.stderr)\n"
             f"    try:\n        print('stolen', open({str(token)!r}).read(), file=sys.stderr)\n"
             f"    except PermissionError: print('refused', file=sys.stderr)\n"
             "    try: os.kill(os.getppid(), 0)\n    except OSError: pass\n"
             "    raise SystemExit('no wheel')")
     try:
-        with executor("--worker-user", "nobody", "--environment-user", "daemon", "--token-file", token) as service:
+        with executor("--worker-user", "nobody", "--environment-user", "daemon", token_file=token) as service:
             add_source(folder, hook)
             number = submit(service, folder, job(retry={"max_restarts": 0}))
             service.wait_end(number, "FAILED")
             log = [line["text"] for line in json.loads(service.cli("logs", number, "-o", "json").stdout)["lines"]]
             assert any("builder daemon" in line for line in log) and any("refused" in line for line in log), log
-            assert not any("secret-of-the-agent" in line or "stolen" in line for line in log)
+            assert not any(token.read_text().strip() in line or "stolen" in line for line in log)
             write_files(folder, {"requirements.txt": "--no-index\n--find-links wheels\ntrainpkg==1.0\n"})
             attack = ("id -un; touch $VIRTUAL_ENV/x || echo no; chmod -R u+w $VIRTUAL_ENV 2>/dev/null || echo no; "
                       "ls -a $VIRTUAL_ENV/../../.state || echo no; stat -c %U $VIRTUAL_ENV $VIRTUAL_ENV/bin; python3 show.py")
@@ -493,8 +496,7 @@ def outside_of_shm():
 @pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")
 def test_a_build_in_a_sandbox_reads_no_token_and_writes_to_no_other_environment(folder, outside_of_shm):
     token = outside_of_shm / "token"
-    token.write_text("secret-of-the-agent\n")
-    with executor("--sandbox", "available", "--token-file", token, within=outside_of_shm) as service:
+    with executor("--sandbox", "available", token_file=token, within=outside_of_shm) as service:
         number = submit(service, folder, job())
         service.wait_end(number)
         assert log_lines(service, number)[0] == "one"
@@ -514,7 +516,7 @@ def test_a_build_in_a_sandbox_reads_no_token_and_writes_to_no_other_environment(
         spec = {"name": "leak", "program": {"command": ["true"], "python": {"requirements": str(token)}}, "retry": {"max_restarts": 0}}
         number = service.submit(spec, "--skip-check")
         reason = service.wait_end(number, "FAILED")["reason"]
-        assert "Permission denied" in reason and "secret" not in reason, reason
+        assert "Permission denied" in reason and token.read_text().strip() not in reason, reason
 
 
 @pytest.mark.skipif(ABI < 1, reason="this kernel has no Landlock")

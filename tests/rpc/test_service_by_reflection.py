@@ -10,7 +10,7 @@ from reflect import Reflector, as_dict, channel, fields
 V1 = "trainyard.v1."
 SERVICES = {"JobService", "MetricService", "LogService", "CheckpointService", "ExecutorService", "QueueService",
             "TokenService", "CodeService", "ArtifactService", "ImportService", "SecretService", "StatusService",
-            "SweepService", "DispatchService"}
+            "SweepService", "DispatchService", "AuditService"}
 
 
 @pytest.fixture(params=["v1", "v1alpha"])
