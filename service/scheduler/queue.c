@@ -10,7 +10,8 @@
  *     wide gang. Jobs behind it may use hosts that it avoids (struct detour).
  *   - A job that is wider than all executors, or than the queue can ever have slots, blocks no job: it may wait for
  *     ever.
- *   - A job whose user has too many slots blocks the jobs of that user behind it in its queue.
+ *   - A job whose user has too many slots blocks the jobs of that user behind it in its queue. A line goes no further
+ *     when this holds for all users that have jobs in it, so that a walk does not look at all jobs of such a user.
  *   - A job that its queue's quota or its cohort keeps back blocks the jobs behind it in its queue. If it waits for
  *     slots of the cohort, the jobs behind it in all queues of the cohort borrow nothing meanwhile.
  *
@@ -115,6 +116,16 @@ static bool may_start(const struct scheduler *s, const struct job *job, size_t a
     return !blocked && queue_blocks(s, job, s->capacity[job->slot]);
 }
 
+/* The job joins its line (1), or leaves it (-1). */
+static void count_waiting(struct scheduler *s, struct job *job, int sign) {
+    int *waiting = &job->user->waiting[job->slot];
+    const bool had = *waiting > 0;
+    *waiting += sign;
+    job->queue->lines[job->slot].users += (*waiting > 0) - had;
+    s->n_queue += (size_t)sign;
+    job->in_queue = sign > 0;
+}
+
 void queue_insert(struct scheduler *s, struct job *job) {
     assert(!job->in_queue);
     struct line *line = &job->queue->lines[job->slot];
@@ -134,8 +145,7 @@ void queue_insert(struct scheduler *s, struct job *job) {
                                         .class = class,
                                         .exact = class < 0 || job->avoided };
     line->n++;
-    s->n_queue++;
-    job->in_queue = true;
+    count_waiting(s, job, 1);
     job->waiting_reported = false;
     s->restarts_wait |= job->state == JOB_STATE_RESTARTING;
     s->needs_placing = s->needs_placing || may_start(s, job, at);
@@ -149,8 +159,7 @@ void queue_remove(struct scheduler *s, struct job *job) {
     assert(at < line->n && line->items[at].job == job);
     line->n--;
     memmove(line->items + at, line->items + at + 1, (line->n - at) * sizeof *line->items);
-    s->n_queue--;
-    job->in_queue = false;
+    count_waiting(s, job, -1);
     s->needs_placing = true;
 }
 
@@ -347,8 +356,7 @@ static void start_elastic(struct scheduler *s, const struct pass *p) {
 
 /* Starts the job, which has the slots that it needs. An elastic job is added to a list, and starts after the walk. */
 static void take_or_start(struct scheduler *s, struct job *job, struct pass *p) {
-    job->in_queue = false;
-    s->n_queue--;
+    count_waiting(s, job, -1);
     p->starts++;
     p->ranks += job->world_size;
     job->next_started = NULL;
@@ -436,6 +444,7 @@ static int take_heads(struct scheduler *s, enum scheduler_slot slot, const struc
     for (int i = 0; i < s->n_queues; i++) {
         struct queue *q = s->queues[i];
         q->lines[slot].at = q->lines[slot].kept = 0;
+        q->lines[slot].blocked = 0;
         if (q->cohort)
             q->cohort->claimed_by[slot] = 0;
         if (q->lines[slot].n > 0)
@@ -458,12 +467,15 @@ enum step {
 /* The limit keeps the job back. What it waits for is left to it by the jobs behind it. */
 static enum step keep_turn(const struct scheduler *s, struct queue *q, enum scheduler_slot slot,
                            const struct waiting *w, enum queue_limit limit) {
-    if (limit == QUEUE_LIMIT_USER) {
+    if (limit == QUEUE_LIMIT_USER && w->user->waits[slot].walk != s->effort.placings) {
         w->user->waits[slot].walk = s->effort.placings;
         w->user->waits[slot].job = w->id;
+        q->lines[slot].blocked++;
     }
     if (limit == QUEUE_LIMIT_COHORT && !q->cohort->claimed_by[slot])
         q->cohort->claimed_by[slot] = w->id;
+    if (q->lines[slot].blocked == q->lines[slot].users)
+        return STEP_LINE_WAITS;
     const bool line = limit == QUEUE_LIMIT_QUOTA || limit == QUEUE_LIMIT_COHORT || limit == QUEUE_LIMIT_COHORT_TURN;
     return line ? STEP_LINE_WAITS : STEP_NEXT;
 }

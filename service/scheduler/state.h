@@ -169,7 +169,9 @@ struct waiting {
 struct line {
     struct waiting *items;
     size_t n, cap;
+    int users;       /* that have jobs in it */
     size_t at, kept; /* of a walk: the next item, and the number of items before it that stay */
+    int blocked;     /* of a walk: users none of whose jobs behind the next item may start */
 };
 
 /* Queues that lend slots to each other (quota.c). */
@@ -185,7 +187,7 @@ struct cohort {
 struct user {
     char name[SCHEDULER_USER_BYTES]; /* first: the tree's key */
     int n_jobs;
-    int used[SCHEDULER_SLOT_KINDS];
+    int used[SCHEDULER_SLOT_KINDS], waiting[SCHEDULER_SLOT_KINDS]; /* slots; jobs in the line */
     /* The first job that the user's limit keeps back in the walk of this number: no job of the user passes it. */
     struct {
         int64_t walk, job;

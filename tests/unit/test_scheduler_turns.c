@@ -74,6 +74,8 @@ static void narrow_jobs_of_a_user_do_not_pass_a_wide_one_of_that_user(void **sta
     assert_string_equal(r.message,
                         "needs 1 cpu slot, and job 2 is before it, which waits for slots of user 'ann' in queue 'a'");
     assert_string_equal(r.remedy, "its turn comes when job 2 has started or is cancelled");
+    enqueue(b, (struct submitted){ .job = 7, .queue = "a", .user = "ann", .world_size = 3 });
+    assert_string_equal(first_reason(b, 3).remedy, r.remedy); /* job 2 is first, not job 7 */
     enqueue(b, (struct submitted){ .job = 4, .queue = "a", .user = "ben" });
     assert_int_equal(started(b), 4);
     enqueue(b, (struct submitted){ .job = 5, .queue = "b", .user = "ann" });
@@ -117,6 +119,25 @@ static void narrow_jobs_of_a_cohort_do_not_borrow_past_a_wide_one(void **state) 
     assert_int_equal(end_job(b, 4, 1), 0);
     assert_int_equal(end_job(b, 5, 1), 2);
     assert_int_equal(end_job(b, 2, 4), 3);
+}
+
+static void a_placing_looks_at_few_jobs_of_users_that_have_too_many_slots(void **state) {
+    struct bench *b = *state;
+    enum { N = 2000, ROUNDS = 50 };
+    attach(b, "h", 1, 16, NULL);
+    set_queue(b, "a", NULL, -1, 1);
+    for (int64_t id = 1; id <= N; id++)
+        enqueue(b, (struct submitted){ .job = id, .queue = "a", .user = id % 2 ? "ann" : "ben" });
+    const struct scheduler_effort before = scheduler_effort(b->s);
+    for (int64_t round = 0; round < ROUNDS; round++)
+        assert_int_equal(end_job(b, 1 + round, 1), 3 + round); /* the next one of the same user */
+    tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = N });
+    enqueue(b, (struct submitted){ .job = N + 1, .queue = "a", .user = "eve" });
+    assert_int_equal(started(b), N + 1);
+    const struct scheduler_effort after = scheduler_effort(b->s);
+    assert_true(after.placings > before.placings + ROUNDS);
+    /* Only eve's job is behind all the others. */
+    assert_true(after.jobs - before.jobs <= 4 * (after.placings - before.placings) + N);
 }
 
 /* ---- random queues with endless narrow jobs ---- */
@@ -271,6 +292,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ON_BENCH(narrow_jobs_of_a_user_do_not_pass_a_wide_one_of_that_user),
         ON_BENCH(a_job_wider_than_its_user_may_have_stops_no_job_of_the_user),
+        ON_BENCH(a_placing_looks_at_few_jobs_of_users_that_have_too_many_slots),
         ON_BENCH(narrow_jobs_of_a_cohort_do_not_borrow_past_a_wide_one),
         cmocka_unit_test(a_wide_job_waits_at_most_three_times_as_long_as_the_longest_job_runs),
     };
