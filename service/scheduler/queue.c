@@ -506,7 +506,7 @@ static enum step try_first(struct scheduler *s, struct queue *q, enum scheduler_
     line->items[line->kept++] = w;
     if (limit != QUEUE_LIMIT_NONE)
         return keep_turn(s, q, slot, &w, limit);
-    if ((s->capacity[slot].free == 0 || w.world_size <= sum.width))
+    if (s->capacity[slot].free == 0 || w.world_size <= sum.width)
         block(s, w.job, first);
     return STEP_NEXT;
 }
