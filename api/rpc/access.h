@@ -19,10 +19,12 @@
 #include "base/sha256.h"
 #include "base/status.h"
 
+#include <protobuf-c/protobuf-c.h>
 #include <stdbool.h>
 #include <sys/types.h>
 
 #define RPC_CALLER_BYTES 72
+#define RPC_SCOPE_BYTES  64
 
 struct rpc_server;
 struct rpc_call;
@@ -50,6 +52,12 @@ struct rpc_access {
      * such a call is checked like any other. */
     status_t (*check_user)(void *ctx, uid_t uid, int rule, const char *method, char ret_caller[RPC_CALLER_BYTES],
                            struct err *e);
+    /* Checks what an admitted call with a token asks for, once its request has arrived and before the handler runs (of
+     * a stream of answers: before its first `work`); not called for a stream of requests. ret_scope is "" at first, and
+     * names for the handler what the call is limited to. PERMISSION_DENIED if the caller may not ask for that; any
+     * failure ends the call. Runs on a worker thread and may block. NULL: requests are not checked. */
+    status_t (*check_request)(void *ctx, const uint8_t token[SHA256_BYTES], const char *service, const char *method,
+                              const ProtobufCMessage *request, char ret_scope[RPC_SCOPE_BYTES], struct err *e);
     void *ctx;
 };
 
@@ -61,5 +69,7 @@ void rpc_server_review(struct rpc_server *);
 const char *rpc_caller(const struct rpc_call *);
 /* For handlers: whether the caller is the owner of a token. */
 bool rpc_has_token(const struct rpc_call *);
+/* For handlers: what check_request has limited the call to; "": it is not limited. */
+const char *rpc_scope(const struct rpc_call *);
 
 #endif

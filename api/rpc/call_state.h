@@ -79,6 +79,8 @@ struct rpc_call {
     atomic_bool admitted;            /* its token was accepted; the members below are set before */
     uint8_t token[SHA256_BYTES];     /* its digest */
     char caller[RPC_CALLER_BYTES];
+    bool judged; /* its request was accepted; written on its worker thread, as scope is */
+    char scope[RPC_SCOPE_BYTES];
     char request_id[RPC_REQUEST_ID_BYTES];
     char object[RPC_OBJECT_BYTES]; /* for the audit log; "" until it is known */
 

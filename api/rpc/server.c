@@ -99,6 +99,15 @@ static status_t find_rule(const struct rpc_server *s, const ProtobufCServiceDesc
     return ST_OK;
 }
 
+/* A request is checked on a worker thread, and `message` runs on the thread of the loop. */
+static status_t check_stream(const struct rpc_server *s, const ProtobufCServiceDescriptor *d,
+                             const struct rpc_method *m, struct err *e) {
+    if (m->kind != RPC_SERVER_STREAM || !m->events.message || !s->config.access || !s->config.access->check_request)
+        return ST_OK;
+    return err_set(e, ST_INVALID_ARGUMENT, "the method %s of %s would see its request before it is checked", m->name,
+                   d->name);
+}
+
 static const ProtobufCMethodDescriptor *find_method(const ProtobufCServiceDescriptor *d, const char *name) {
     for (unsigned i = 0; i < d->n_methods; i++)
         if (!strcmp(d->methods[i].name, name))
@@ -133,6 +142,8 @@ status_t server_add_with_rule(struct rpc_server *s, const ProtobufCServiceDescri
             TRY(find_rule(s, d, &methods[i], &found, e));
         const ProtobufCMethodDescriptor *descriptor = find_method(d, methods[i].name);
         struct recorded recorded = { 0 };
+        if (!rule)
+            TRY(check_stream(s, d, &methods[i], e));
         if (!rule)
             TRY(recorded_find(s, d, descriptor, found, &recorded, e));
         struct route *r = &s->routes[s->n_routes];

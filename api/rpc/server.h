@@ -80,7 +80,8 @@ MUST_CHECK status_t rpc_server_open(const struct rpc_server_config *, struct rpc
 
 /* The table is kept by pointer (static storage). INVALID_ARGUMENT if a method is not in the descriptor, is there twice,
  * has another kind in its proto, has neither handler nor events, has no rule although the server has an access check,
- * or does not say what the audit log has about it although the server has one. Call it before start. */
+ * does not say what the audit log has about it although the server has one, or is a stream of answers with the event
+ * `message` although the access check checks requests. Call it before start. */
 MUST_CHECK status_t rpc_server_add(struct rpc_server *, const ProtobufCServiceDescriptor *, const struct rpc_method *,
                                    size_t n, void *service, struct err *e);
 

@@ -1,5 +1,21 @@
 #include "api/rpc/call_state.h"
+#include "api/rpc/request_check.h"
 #include "api/rpc/server_state.h"
+
+/* Whether the handler may run now. If the request is refused, the call ends. */
+static bool may_run(struct rpc_call *c) {
+    struct err e = { "" };
+    if (!request_check_due(c))
+        return true;
+    if (!c->request)
+        return false; /* woken too early: the request wakes the call again */
+    status_t st = request_check(c, &e);
+    if (st == ST_OK)
+        return true;
+    recorded_refusal(c, st, e.msg);
+    rpc_finish(c, st, e.msg);
+    return false;
+}
 
 /* The answer to a call that changed something must not be sent without its record. */
 static status_t record(struct rpc_call *c, status_t st, struct err *e) {
@@ -10,7 +26,7 @@ static status_t record(struct rpc_call *c, status_t st, struct err *e) {
 
 static void unary_run(struct pool_job *job) {
     struct rpc_call *c = TAG_OWNER(job, struct rpc_call, work.job);
-    if (!rpc_cancelled(c)) {
+    if (!rpc_cancelled(c) && may_run(c)) {
         struct err e = { "" };
         status_t st = c->unary(c->service, c, c->request, &e);
         pthread_mutex_lock(&c->lock);
@@ -51,7 +67,7 @@ static void work_run(struct pool_job *job) {
     c->work.queued = false;
     c->work.running = true;
     pthread_mutex_unlock(&c->lock);
-    if (!atomic_load(&c->over))
+    if (!atomic_load(&c->over) && may_run(c))
         c->events.work(c);
     pthread_mutex_lock(&c->lock);
     c->work.running = false;

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "tests/rpc/fixture.h"
 
+#include <echo/descriptors.h>
 #include <grpc/health/v1/health.pb-c.h>
 #include <grpc/reflection/v1/reflection.pb-c.h>
 #include <poll.h>
@@ -124,6 +125,51 @@ static void a_method_without_a_rule_is_not_served(void **state) {
     rpc_server_close(server);
     gate.access.rule_option = 51799; /* and an option that no method has */
     assert_int_equal(echo_open(&config, &echo, &server, &e), ST_INVALID_ARGUMENT);
+}
+
+static status_t check_request(void *ctx, const uint8_t token[SHA256_BYTES], const char *service, const char *method,
+                              const ProtobufCMessage *request, char ret_scope[RPC_SCOPE_BYTES], struct err *e) {
+    const char *text = ((const Test__V1__EchoRequest *)request)->text;
+    (void)ctx;
+    assert_string_equal(service, "test.v1.Echo");
+    assert_string_equal(method, "Unary");
+    if (is_token(token, "one") && strcmp(text, "caller") == 0)
+        return err_set(e, ST_PERMISSION_DENIED, "one may not ask for the %s", text);
+    snprintf(ret_scope, RPC_SCOPE_BYTES, "%s", text);
+    return ST_OK;
+}
+
+static status_t reply_scope(void *service, struct rpc_call *call, const ProtobufCMessage *request, struct err *e) {
+    (void)service;
+    (void)request;
+    (void)e;
+    Test__V1__EchoReply reply = TEST__V1__ECHO_REPLY__INIT;
+    reply.text = (char *)(uintptr_t)rpc_scope(call);
+    rpc_reply(call, &reply.base);
+    return ST_OK;
+}
+
+static void a_request_is_checked_before_its_handler_runs(void **state) {
+    (void)state;
+    static const struct rpc_method method = { "Unary", RPC_UNARY, .unary = reply_scope };
+    struct gated *g = calloc(1, sizeof *g);
+    struct rpc_server_config config = { .access = &g->gate.access,
+                                        .descriptors = echo_descriptors,
+                                        .descriptors_len = echo_descriptors_len };
+    struct err e;
+    g->gate.access = (struct rpc_access){
+        .rule_option = 51701, .rule_reflection = 1, .check = check, .check_request = check_request, .ctx = &g->gate
+    };
+    assert_int_equal(echo_open(&config, &g->fixture.echo, &g->fixture.server, &e), ST_INVALID_ARGUMENT);
+    assert_string_equal(e.msg, "the method Count of test.v1.Echo would see its request before it is checked");
+    echo_directory(&g->fixture);
+    OK(rpc_server_open(&config, &g->fixture.server, why));
+    OK(rpc_server_add(g->fixture.server, &test__v1__echo__descriptor, &method, 1, NULL, why));
+    OK(rpc_server_listen(g->fixture.server, "127.0.0.1:0", NULL, g->fixture.address, why));
+    OK(rpc_server_start(g->fixture.server, why));
+    expect(g, "two", ST_OK, "caller"); /* the scope is the text of the request */
+    expect(g, "one", ST_PERMISSION_DENIED, "one may not ask for the caller");
+    close_gated(g);
 }
 
 static void a_method_that_does_not_declare_its_record_is_not_served(void **state) {
@@ -509,6 +555,7 @@ static void a_token_may_stand_in_a_file(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_method_without_a_rule_is_not_served),
+        cmocka_unit_test(a_request_is_checked_before_its_handler_runs),
         cmocka_unit_test(a_method_that_does_not_declare_its_record_is_not_served),
         cmocka_unit_test(a_call_by_a_unix_socket_is_checked_by_its_user_unless_it_has_a_token),
         cmocka_unit_test(a_call_keeps_the_descriptor_of_its_connection),
