@@ -26,6 +26,7 @@ struct list_args {
 static void cell_id(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%s", output_id(job->name)); }
 static void cell_name(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%s", job->display_name); }
 static void cell_user(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%s", job->user); }
+static void cell_project(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%s", job->project); }
 static void cell_queue(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%s", job->queue); }
 static void cell_attempt(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%d", job->attempt); }
 static void cell_restarts(struct table *t, const Trainyard__V1__Job *job) { table_cell(t, "%d", job->restarts); }
@@ -87,6 +88,7 @@ static const struct column {
     { "attempt", "ATTEMPT", cell_attempt },
     { "restarts", "RESTARTS", cell_restarts },
     { "user", "USER", cell_user },
+    { "project", "PROJECT", cell_project },
     { "queue", "QUEUE", cell_queue },
     { "priority", "PRIORITY", cell_priority },
     { "labels", "LABELS", cell_labels },
@@ -208,7 +210,7 @@ const struct command command_list = {
     .details =
         "A job must match all options. Times sort with the latest first, names, states and users in ascending\n"
         "order; --reverse turns this round. Columns are job, name, state, step, steps, attempt, restarts, user,\n"
-        "queue, priority, labels, age, ran, created, started, ended and reason.",
+        "project, queue, priority, labels, age, ran, created, started, ended and reason.",
     .example = "trainyard list --state RUNNING\n"
                "trainyard list -l team=research --since 3d --columns job,name,user,labels\n"
                "trainyard list --user ada --sort ended --limit 5\n"

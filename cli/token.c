@@ -18,7 +18,7 @@ struct token_args {
     const char *role;
     int64_t days;
     bool join, shared;
-    const char *expires;
+    const char *expires, *project;
 };
 
 enum { JOIN_EXPIRES_S = 3600 };
@@ -71,9 +71,9 @@ static status_t show_created(const struct cli *c, const Trainyard__V1__CreateTok
 static status_t create(struct cli *c, const struct token_args *args, const char *name, struct err *e) {
     Trainyard__V1__CreateTokenRequest request = TRAINYARD__V1__CREATE_TOKEN_REQUEST__INIT;
     CLEANUP(message_freep) ProtobufCMessage *reply = NULL;
-    if (args->join && (args->role || args->days != OPTION_ABSENT || args->shared))
+    if (args->join && (args->role || args->days != OPTION_ABSENT || args->shared || args->project))
         return err_set(e, ST_INVALID_ARGUMENT,
-                       "--role, --days and --shared do not go with --join, which has --expires");
+                       "--role, --days, --shared and --project do not go with --join, which has --expires");
     if (args->expires && !args->join)
         return err_set(e, ST_INVALID_ARGUMENT, "--expires belongs to --join; other tokens have --days");
     if (args->join)
@@ -84,6 +84,8 @@ static status_t create(struct cli *c, const struct token_args *args, const char 
         return err_set(e, ST_INVALID_ARGUMENT, "--days: %" PRId64 " is not from 1 to 36500", args->days);
     request.name = (char *)name;
     request.shared = args->shared;
+    if (args->project)
+        request.project = (char *)(uintptr_t)args->project;
     request.ttl_seconds = args->join ? JOIN_EXPIRES_S : args->days == OPTION_ABSENT ? 0 : args->days * 86400;
     if (args->expires)
         TRY(read_duration(args->expires, &request.ttl_seconds, e));
@@ -116,11 +118,12 @@ static void add_row(struct table *t, const void *message) {
     table_cell(t, "%s", created);
     table_cell(t, "%s", expires);
     table_cell(t, "%s", revoked);
+    table_cell(t, "%s", *row->project ? row->project : "-");
     table_cell(t, "%s", row->shared ? "any" : *row->executor ? output_id(row->executor) : "-");
 }
 
 static const struct output_columns columns = {
-    { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED", "EXECUTOR" }, add_row
+    { "TOKEN", "ROLE", "STATE", "CREATED", "EXPIRES", "REVOKED", "PROJECT", "EXECUTOR" }, add_row
 };
 
 static status_t list(struct cli *c, struct err *e) {
@@ -134,9 +137,10 @@ static status_t run_token(struct cli *c, const void *args_, char *const words[],
     const struct token_args *args = args_;
     const char *verb = words[0], *name = words[1];
     bool creates = strcmp(verb, "create") == 0;
-    if (!creates && (args->role || args->days != OPTION_ABSENT || args->join || args->shared || args->expires))
+    if (!creates &&
+        (args->role || args->days != OPTION_ABSENT || args->join || args->shared || args->expires || args->project))
         return err_set(e, ST_INVALID_ARGUMENT,
-                       "--role, --days, --shared, --join and --expires belong to 'token create'");
+                       "--role, --days, --shared, --project, --join and --expires belong to 'token create'");
     if (strcmp(verb, "list") == 0 && !name)
         return list(c, e);
     if (creates && name)
@@ -154,6 +158,8 @@ static const struct option_row token_options[] = {
       offsetof(struct token_args, days), NULL },
     { "shared", 0, NULL, "create --role EXECUTOR: any executors may attach with the token, not only the first one",
       OPTION_FLAG, offsetof(struct token_args, shared), NULL },
+    { "project", 0, "PROJECT", "create --role VIEWER or USER: the token is for the jobs of this project only",
+      OPTION_TEXT, offsetof(struct token_args, project), NULL },
     { "join", 0, NULL, "create: prints a join token for 'trainyard join' on the new host NAME", OPTION_FLAG,
       offsetof(struct token_args, join), NULL },
     { "expires", 0, "TIME", "create --join: the join token expires after TIME, 7d at most; default: 1h", OPTION_TEXT,
@@ -163,16 +169,17 @@ static const struct option_row token_options[] = {
 
 const struct command command_token = {
     .name = "token",
-    .arguments =
-        "create NAME --role ROLE [--days N] [--shared] | create NAME --join [--expires TIME] | list | revoke NAME",
+    .arguments = "create NAME --role ROLE [--days N] [--shared] [--project PROJECT] | create NAME --join "
+                 "[--expires TIME] | list | revoke NAME",
     .summary = "Creates, lists or revokes tokens, with which others may call the controller.",
     .details =
         "'create' prints the secret of the token once. A caller passes the secret in TRAINYARD_TOKEN, or in the file\n"
         "that TRAINYARD_TOKEN_FILE names, and may then do what the role allows. VIEWER reads; USER also submits,\n"
         "changes and deletes jobs; ADMIN also manages hosts and tokens; EXECUTOR is for trainyard-executor only, and\n"
         "its NAME must be a name in the certificate of its host. An EXECUTOR token speaks for the first executor that\n"
-        "attaches with it, and for no other, unless it is --shared. A revoked token is refused within five seconds,\n"
-        "and its streams end.",
+        "attaches with it, and for no other, unless it is --shared. A token with --project reads and changes the\n"
+        "jobs of that project only, and the jobs that it submits belong to that project. A revoked token is refused\n"
+        "within five seconds, and its streams end.",
     .example = "umask 077; trainyard token create ci --role USER --days 90 > ci.token\ntrainyard token revoke ci",
     .options = token_options,
     .args_bytes = sizeof(struct token_args),

@@ -84,6 +84,7 @@ static struct store_job_new row_of(const struct job_creation *x) {
                                    .name = spec->name,
                                    .queue = spec->queue,
                                    .user = x->user,
+                                   .project = x->project,
                                    .priority = spec->priority,
                                    .world_size = spec_world_size(spec),
                                    .max_world_size = spec_max_world_size(spec),

@@ -15,6 +15,7 @@ struct job_creation {
     const char *request_id;             /* not empty: the same one creates no second job */
     const uint8_t *request_digest;      /* 32 bytes; NULL: unknown */
     const char *user;                   /* who submits it; NULL: not known */
+    const char *project;                /* NULL or "": the default one */
     const Trainyard__V1__JobSpec *spec; /* resolved */
     struct store_origin origin;         /* checkpoint 0: none */
     int64_t sweep;                      /* the job is a trial of it; 0: none */

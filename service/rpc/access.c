@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "service/rpc/project_access.h"
 #include "service/store/token.h"
 
 #include <pthread.h>
@@ -116,6 +117,7 @@ static status_t refresh(struct access *a, int64_t since, struct err *e) {
 
 struct holder {
     char name[RPC_CALLER_BYTES];
+    char project[RPC_SCOPE_BYTES]; /* "": the whole cluster */
     int role;
     enum store_token_state state;
 };
@@ -132,6 +134,7 @@ static bool find(struct access *a, const uint8_t digest[SHA256_BYTES], int64_t s
         t = bsearch(digest, a->tokens, a->n, sizeof *a->tokens, compare_digest);
     if (t) {
         snprintf(ret->name, sizeof ret->name, "%s", t->name);
+        snprintf(ret->project, sizeof ret->project, "%s", t->project);
         ret->role = t->role;
         ret->state = t->state;
     }
@@ -237,6 +240,25 @@ static status_t check_user(void *ctx, uid_t uid, int rule, const char *method, c
     return st;
 }
 
+/* A digest that was admitted is in memory: the token is unknown only if its row was deleted since. */
+static status_t check_request(void *ctx, const uint8_t token[SHA256_BYTES], const char *service, const char *method,
+                              const ProtobufCMessage *request, char ret_scope[RPC_SCOPE_BYTES], struct err *e) {
+    struct access *a = ctx;
+    struct holder h;
+    if (!find(a, token, 1, &h))
+        return err_set(e, ST_UNAUTHENTICATED, "the token that was sent is not known here");
+    if (!*h.project)
+        return ST_OK;
+    snprintf(ret_scope, RPC_SCOPE_BYTES, "%s", h.project);
+    const struct project_call call = {
+        .service = service, .method = method, .request = request, .token = h.name, .project = h.project
+    };
+    status_t st = project_access_judge(a->store, &call, e);
+    if (st == ST_PERMISSION_DENIED)
+        count_refusal(a, e);
+    return st;
+}
+
 /* ---- the watch ---- */
 
 /* At most one line per second: a refused caller may try again as often as it wants. */
@@ -304,6 +326,7 @@ struct access *access_new(struct store *store, const struct access_users *users)
                                     .rule_reads = ROLE(VIEWER),
                                     .check = check,
                                     .check_user = check_user,
+                                    .check_request = check_request,
                                     .ctx = a };
     pthread_mutex_init(&a->lock, NULL);
     pthread_mutex_init(&a->refreshing, NULL);

@@ -33,6 +33,7 @@ Trainyard__V1__Job *convert_job(struct arena *a, const struct store_job *row) {
     job->priority = row->priority;
     job->records_lost = row->records_lost;
     job->user = (char *)row->user;
+    job->project = (char *)row->project;
     return job;
 }
 

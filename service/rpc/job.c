@@ -47,6 +47,9 @@ static status_t reply_row(struct controller *c, struct rpc_call *call, int64_t i
     CLEANUP(arena_freep) struct arena *a = arena_new();
     struct store_job row;
     TRY(rpc_found(call, store_job_get(controller_store(c), m, id, &row, e), "JOB_NOT_FOUND"));
+    if (*rpc_scope(call) && strcmp(row.project, rpc_scope(call)) != 0) /* found by a request id */
+        return err_set(e, ST_ALREADY_EXISTS, "request_id: it was already used outside of the project '%s'",
+                       rpc_scope(call));
     Trainyard__V1__Job *job = convert_job(a, &row);
     if (with_attempts) {
         struct store_attempt *attempts;
@@ -85,6 +88,7 @@ static void reply_created(struct rpc_call *call, int64_t id, int64_t time_us, co
     job.last_event = 1;
     job.queue = spec->queue;
     job.user = (char *)(uintptr_t)user;
+    job.project = (char *)(uintptr_t)(*rpc_scope(call) ? rpc_scope(call) : STORE_PROJECT_DEFAULT);
     job.priority = spec->priority;
     job.n_unchecked = lines_of(&s->hosts.unchecked, lines);
     job.unchecked = lines;
@@ -125,6 +129,7 @@ static status_t store_new(struct controller *c, struct rpc_call *call, const str
         .request_id = x->request_id,
         .request_digest = x->digest,
         .user = x->user,
+        .project = rpc_scope(call),
         .spec = s->spec,
         .origin = s->origin,
     };

@@ -21,9 +21,10 @@ static status_t time_read(const char *field, const Google__Protobuf__Timestamp *
 /* The filter as text, which a page token is bound to. */
 static const char *filter_text(struct arena *a, const Trainyard__V1__ListJobsRequest *in,
                                const struct store_job_filter *filter) {
-    const char *text = arena_printf(a, "%d %s\n%s\n%s\n%s\n%lld %lld %d %d", (int)in->state, in->queue,
-                                    in->display_name, in->search, in->user, (long long)filter->created_after_us,
-                                    (long long)filter->created_before_us, (int)in->order, (int)in->reverse);
+    const char *text = arena_printf(a, "%d %s\n%s\n%s\n%s\n%s\n%lld %lld %d %d", (int)in->state, in->queue,
+                                    in->display_name, in->search, in->user, filter->project,
+                                    (long long)filter->created_after_us, (long long)filter->created_before_us,
+                                    (int)in->order, (int)in->reverse);
     for (size_t i = 0; i < in->n_labels; i++)
         text = arena_printf(a, "%s\n%s", text, in->labels[i]);
     return text;
@@ -82,6 +83,10 @@ status_t job_list(void *service, struct rpc_call *call, const ProtobufCMessage *
     int64_t place[2] = { 0, 0 };
     size_t n;
     TRY(filter_read(a, in, &filter, e));
+    if (*rpc_scope(call) && *in->project && strcmp(in->project, rpc_scope(call)) != 0)
+        return err_set(e, ST_PERMISSION_DENIED, "project: the token '%s' is for the project '%s' only",
+                       rpc_caller(call), rpc_scope(call));
+    filter.project = *rpc_scope(call) ? rpc_scope(call) : in->project;
     const char *bound = filter_text(a, in, &filter);
     TRY(page_token_read_all(in->page_token, bound, place, 2, e));
     filter.after = (struct store_job_place){ place[0], place[1] };

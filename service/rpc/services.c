@@ -1,5 +1,7 @@
 #include "service/rpc/services.h"
 
+#include "service/rpc/project_access.h"
+
 /* A service that has only reading methods serves on a standby too. The others answer their reading calls there. */
 static const struct {
     const struct rpc_service *service;
@@ -33,6 +35,7 @@ bool rpc_may_follow(struct rpc_call *call, struct controller *c) {
 status_t rpc_services_add(struct rpc_server *server, struct controller *c, struct err *e) {
     for (size_t i = 0; i < N_SERVICES; i++) {
         const struct rpc_service *s = services[i].service;
+        TRY(project_access_covers(s->descriptor, e));
         TRY(rpc_server_add(server, s->descriptor, s->methods, s->n_methods, c, e));
     }
     return ST_OK;

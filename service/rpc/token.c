@@ -36,6 +36,7 @@ static Trainyard__V1__Token *convert_token(struct arena *a, const struct store_t
     if (*row->executor)
         t->executor = arena_printf(a, "executors/%s", row->executor);
     t->shared = row->shared;
+    t->project = (char *)(uintptr_t)row->project;
     return t;
 }
 
@@ -57,6 +58,10 @@ static status_t check_create(const Trainyard__V1__CreateTokenRequest *in, struct
         return err_set(e, ST_INVALID_ARGUMENT, "role: it must be VIEWER, USER, ADMIN, EXECUTOR or JOIN");
     if (in->shared && in->role != TRAINYARD__V1__ROLE__EXECUTOR)
         return err_set(e, ST_INVALID_ARGUMENT, "shared: only a token of role EXECUTOR can be shared");
+    if (*in->project)
+        TRY(name_queue(in->project, "project", e));
+    if (*in->project && in->role != TRAINYARD__V1__ROLE__VIEWER && in->role != TRAINYARD__V1__ROLE__USER)
+        return err_set(e, ST_INVALID_ARGUMENT, "project: only a token of role VIEWER or USER can be for a project");
     if (in->ttl_seconds < 0 || in->ttl_seconds > TTL_MAX_S)
         return err_set(e, ST_INVALID_ARGUMENT, "ttl_seconds: %lld is not from 0 to %lld", (long long)in->ttl_seconds,
                        TTL_MAX_S);
@@ -97,7 +102,8 @@ static status_t create_token(void *service, struct rpc_call *call, const Protobu
     const char *joins;
     TRY(join_text(a, controller_authority(service), (int)in->role, secret, &joins, e));
     sha256_of(secret, strlen(secret), digest); /* only the digest is stored: the secret is shown once, in this reply */
-    struct store_token row, new = { .name = name, .digest = digest, .role = (int)in->role, .shared = in->shared };
+    struct store_token row,
+        new = { .name = name, .digest = digest, .role = (int)in->role, .shared = in->shared, .project = in->project };
     status_t st = store_token_create(controller_store(service), m, epoch, &new, in->ttl_seconds, &row, e);
     TRY(controller_write_status(service, epoch, st, e));
     Trainyard__V1__CreateTokenResponse out = TRAINYARD__V1__CREATE_TOKEN_RESPONSE__INIT;

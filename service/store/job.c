@@ -27,8 +27,8 @@ static const struct sql_query JOB_CREATE = {
       "WITH l AS (SELECT 1 FROM leader WHERE epoch = $1 AND nonce = $2::uuid AND pg_postmaster_start_time() = $3 "
       "AND " SQL_LEADER_IN_PLACE " FOR SHARE), "
       "j AS (INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, keep_last, "
-      "keep_best, needs, max_world_size, stops_at_step, user_name) SELECT $4, $5, " SQL_JOB_QUEUED
-      ", $6, $7, $8, $9, $10, $11, $12, $16, nullif($17, $7), $18, $19 FROM l RETURNING id, create_time), "
+      "keep_best, needs, max_world_size, stops_at_step, user_name, project) SELECT $4, $5, " SQL_JOB_QUEUED
+      ", $6, $7, $8, $9, $10, $11, $12, $16, nullif($17, $7), $18, $19, $20 FROM l RETURNING id, create_time), "
       "s AS (INSERT INTO job_spec (job, body, request_digest) SELECT id, $13, nullif($15, ''::bytea) FROM j), "
       "e AS (INSERT INTO event (job, number, attempt, kind, state, message, request_id) "
       "SELECT id, 1, 0, 'state_changed', " SQL_JOB_QUEUED ", '', $14 FROM j) SELECT {columns} FROM j" },
@@ -55,6 +55,7 @@ static const struct sql_column JOB_COLUMNS[] = {
     SQL_COLUMN(struct store_job, name, "j.name"),
     SQL_COLUMN(struct store_job, queue, "j.queue"),
     SQL_COLUMN(struct store_job, user, "j.user_name"),
+    SQL_COLUMN(struct store_job, project, "j.project"),
     SQL_COLUMN(struct store_job, state, "j.state"),
     SQL_COLUMN(struct store_job, reason, "j.reason"),
     SQL_COLUMN(struct store_job, priority, "j.priority"),
@@ -82,6 +83,8 @@ static const struct sql_query JOB_GET = {
                  "AND j.delete_time IS NULL" },
     &JOB_ROW
 };
+static const struct sql_query JOB_PROJECT = { { "job_project", "SELECT {columns} FROM job WHERE id = $1" },
+                                              SQL_SCALAR(const char *, "project") };
 /* Counts all jobs and subtracts the marked ones: both parts read an index only. A condition on delete_time in the first
  * part would read every row. */
 static const struct sql_query JOB_COUNTS = {
@@ -114,7 +117,8 @@ static status_t insert_job(struct connection *c, const struct term *term, const 
                       arg_bytes(in->spec, in->spec_bytes), arg_text(in->request_id),
                       arg_bytes(in->request_digest, in->request_digest ? STORE_DIGEST_BYTES : 0),
                       arg_int4((int)in->needs), arg_int4(in->max_world_size ? in->max_world_size : in->world_size),
-                      arg_bool(in->stops_at_step), arg_text(in->user ? in->user : "")),
+                      arg_bool(in->stops_at_step), arg_text(in->user ? in->user : ""),
+                      arg_text(in->project && *in->project ? in->project : STORE_PROJECT_DEFAULT)),
                  ret, &won, e));
     return won ? ST_OK : store_term_over(term->epoch, e);
 }
@@ -175,6 +179,11 @@ status_t store_job_get(struct store *s, struct store_memory *m, int64_t job, str
     bool found;
     TRY(store_find(s, m, &JOB_GET, ARGS(arg_int8(job)), ret, &found, e));
     return found ? ST_OK : err_set(e, ST_NOT_FOUND, "jobs/%lld does not exist", (long long)job);
+}
+
+status_t store_job_project(struct store *s, struct store_memory *m, int64_t job, const char **ret, bool *ret_found,
+                           struct err *e) {
+    return store_find(s, m, &JOB_PROJECT, ARGS(arg_int8(job)), ret, ret_found, e);
 }
 
 static status_t no_request(const char *request_id, struct err *e) {

@@ -15,6 +15,9 @@
 
 enum { STORE_DIGEST_BYTES = 32, STORE_JOB_LABELS_MAX = 64 };
 
+/* The project of the jobs that name none. */
+#define STORE_PROJECT_DEFAULT "default"
+
 struct store_job_label {
     const char *key, *value;
 };
@@ -23,7 +26,8 @@ struct store_job_new {
     const char *request_id;        /* not empty */
     const uint8_t *request_digest; /* STORE_DIGEST_BYTES that identify the request; NULL: unknown */
     const char *name, *queue;
-    const char *user; /* who submits it; NULL: not known */
+    const char *user;    /* who submits it; NULL: not known */
+    const char *project; /* NULL or "": STORE_PROJECT_DEFAULT */
     const struct store_job_label *labels;
     size_t n_labels; /* at most STORE_JOB_LABELS_MAX; no key twice */
     int priority;
@@ -47,7 +51,7 @@ struct store_job_new {
 
 struct store_job {
     int64_t id;
-    const char *name, *queue, *user;
+    const char *name, *queue, *user, *project;
     enum store_job_state state;
     const char *reason;
     int priority, world_size, max_world_size;
@@ -77,6 +81,10 @@ MUST_CHECK status_t store_job_create(struct store *s, int64_t epoch, const struc
 /* NOT_FOUND: "jobs/42 does not exist". */
 MUST_CHECK status_t store_job_get(struct store *s, struct store_memory *m, int64_t job, struct store_job *ret,
                                   struct err *e);
+
+/* The project of a job, also if the job is marked as deleted. *ret_found is false if there is no such job. */
+MUST_CHECK status_t store_job_project(struct store *s, struct store_memory *m, int64_t job, const char **ret,
+                                      bool *ret_found, struct err *e);
 
 /* The checkpoint that a job began with; ret->checkpoint 0 and *ret_step 0 if there is none. */
 MUST_CHECK status_t store_job_origin(struct store *s, int64_t job, struct store_origin *ret, int64_t *ret_step,

@@ -69,6 +69,7 @@ static status_t add_filter(struct statement *q, const struct store_job_filter *f
     if (f->search && *f->search)
         TRY(bytes_printf(&q->text, e, " AND position(lower($%d) IN lower(j.name)) > 0", add(q, arg_text(f->search))));
     TRY(add_text(q, "user_name", f->user, e));
+    TRY(add_text(q, "project", f->project, e));
     TRY(add_time(q, ">=", f->created_after_us, e));
     TRY(add_time(q, "<", f->created_before_us, e));
     assert(f->n_labels <= STORE_JOB_FILTER_LABELS);

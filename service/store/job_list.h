@@ -18,7 +18,7 @@ enum store_job_order {
 /* A job must match all conditions. */
 struct store_job_filter {
     int state;                                   /* 0 = all */
-    const char *queue, *name, *user;             /* NULL or "" = all */
+    const char *queue, *name, *user, *project;   /* NULL or "" = all */
     const char *search;                          /* in the name, in any case of its letters; NULL or "" = all */
     const struct store_job_label *labels;        /* a value of NULL: any */
     size_t n_labels;                             /* at most STORE_JOB_FILTER_LABELS */

@@ -18,6 +18,7 @@ static const struct sql_column TOKEN_COLUMNS[] = {
     SQL_COLUMN(struct store_token, revoke_time_us, "revoke_time"),
     SQL_COLUMN(struct store_token, executor, "executor"),
     SQL_COLUMN(struct store_token, shared, "shared"),
+    SQL_COLUMN(struct store_token, project, "project"),
 };
 static const struct sql_row TOKEN = SQL_ROW_OF(struct store_token, TOKEN_COLUMNS);
 
@@ -29,12 +30,12 @@ static const struct sql_query TOKEN_FULL = { { "token_full", "SELECT {columns} F
                                              SQL_SCALAR(bool, "count(*) >= " TEXT_OF(STORE_MAX_TOKENS)) };
 /* A row with the same digest is the row of this call, whose COMMIT was not answered. */
 static const struct sql_query TOKEN_CREATE = {
-    { "token_create", "INSERT INTO token (name, digest, role, expire_time, shared) "
-                      "VALUES ($1, $2, $3, CASE WHEN $4 > 0 THEN now() + interval '1 second' * $4 END, $5) "
+    { "token_create", "INSERT INTO token (name, digest, role, expire_time, shared, project) "
+                      "VALUES ($1, $2, $3, CASE WHEN $4 > 0 THEN now() + interval '1 second' * $4 END, $5, $6) "
                       "ON CONFLICT (name) DO UPDATE SET digest = EXCLUDED.digest, role = EXCLUDED.role, "
                       "create_time = now(), expire_time = EXCLUDED.expire_time, revoke_time = NULL, "
                       "executor = CASE WHEN token.digest = EXCLUDED.digest THEN token.executor END, "
-                      "shared = EXCLUDED.shared "
+                      "shared = EXCLUDED.shared, project = EXCLUDED.project "
                       "WHERE token.digest = EXCLUDED.digest OR token.revoke_time IS NOT NULL "
                       "OR token.expire_time <= now() RETURNING {columns}" },
     &TOKEN
@@ -118,7 +119,7 @@ static status_t create_token(struct connection *c, struct store_memory *m, const
                        STORE_MAX_TOKENS, STORE_TOKEN_KEEP_DAYS);
     TRY(sql_find(c, m, &TOKEN_CREATE,
                  ARGS(arg_text(new->name), arg_bytes(new->digest, STORE_TOKEN_DIGEST), arg_int2(new->role),
-                      arg_int8(ttl_s), arg_bool(new->shared)),
+                      arg_int8(ttl_s), arg_bool(new->shared), arg_text(new->project ? new->project : "")),
                  ret, &created, e));
     return created ? ST_OK : err_set(e, ST_ALREADY_EXISTS, "the token '%s' exists already: revoke it first", new->name);
 }

@@ -26,11 +26,13 @@ struct store_token {
     int64_t create_time_us, expire_time_us, revoke_time_us;
     const char *executor; /* of role EXECUTOR: the one that it speaks for; "": none has attached yet, or it is shared */
     bool shared;          /* of role EXECUTOR: for any executors that no other token has */
+    const char *project;  /* of role VIEWER (1) or USER (2): the only project that it is for; "": the whole cluster */
 };
 
-/* Creates a token with the name, digest, role and shared of `new`, which expires after ttl_s (0: never). The name of a
- * token that expired or was revoked may be used again. ALREADY_EXISTS if the name has a good token with another digest,
- * RESOURCE_EXHAUSTED if there are STORE_MAX_TOKENS. A repeated call with the same digest changes nothing. */
+/* Creates a token with the name, digest, role, shared and project (NULL: "") of `new`, which expires after ttl_s (0:
+ * never). The name of a token that expired or was revoked may be used again. ALREADY_EXISTS if the name has a good
+ * token with another digest, RESOURCE_EXHAUSTED if there are STORE_MAX_TOKENS. A repeated call with the same digest
+ * changes nothing. */
 MUST_CHECK status_t store_token_create(struct store *s, struct store_memory *m, int64_t epoch,
                                        const struct store_token *new, int64_t ttl_s, struct store_token *ret,
                                        struct err *e);

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/sha256.h"
 #include "service/rpc/access.h"
+#include "service/rpc/project_access.h"
 #include "service/store/token.h"
 
 #include <grpc/reflection/v1/reflection.pb-c.h>
@@ -16,6 +17,8 @@
 #include <string.h>
 #include <trainyard/descriptors.h>
 #include <trainyard/v1/access.pb-c.h>
+#include <trainyard/v1/job.pb-c.h>
+#include <trainyard/v1/join.pb-c.h>
 #include <unistd.h>
 
 #define ROLE(name) TRAINYARD__V1__ROLE__##name
@@ -130,6 +133,13 @@ static void each_role_has_its_rights(void **state) {
     pg_run(f->conninfo, "ALTER TABLE token DROP CONSTRAINT token_role_check; UPDATE token SET role = 6");
     skip_ms(ACCESS_FRESH_MS);
     FAILS(check(a, "VIEWER", ROLE(VIEWER), &e), ST_PERMISSION_DENIED, "and the token 'VIEWER' has another role");
+}
+
+static void an_rpc_that_is_in_no_row_is_not_served(void **state) {
+    (void)state;
+    OK(project_access_covers(&trainyard__v1__job_service__descriptor, &e));
+    FAILS(project_access_covers(&trainyard__v1__join_service__descriptor, &e), ST_INVALID_ARGUMENT,
+          "project_access.c does not say what Join of trainyard.v1.JoinService is about");
 }
 
 static void users_of_this_machine_have_the_roles_that_they_are_given(void **state) {
@@ -387,6 +397,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         CLAIM(an_executors_token_is_taken_with_its_own_certificate_alone),
         CLAIM(each_role_has_its_rights),
+        CLAIM(an_rpc_that_is_in_no_row_is_not_served),
         CLAIM(users_of_this_machine_have_the_roles_that_they_are_given),
         CLAIM(a_user_at_a_socket_may_do_what_the_role_allows),
         CLAIM(a_new_token_is_good_at_once),

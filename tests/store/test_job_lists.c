@@ -72,6 +72,47 @@ static void labels_and_users_select_jobs(void **state) {
     assert_string_equal(job.user, "ada");
 }
 
+static int64_t job_of_project(struct fixture *f, const char *project) {
+    struct store_job_new job = { .request_id = fixture_request(f),
+                                 .name = "x",
+                                 .queue = "default",
+                                 .project = project,
+                                 .world_size = 1,
+                                 .accelerator = "cpu",
+                                 .spec = "spec",
+                                 .spec_bytes = 4 };
+    int64_t id;
+    bool existed;
+    OK(store_job_create(f->store, f->epoch, &job, &id, &existed, NULL, &e));
+    return id;
+}
+
+static void projects_select_jobs(void **state) {
+    struct fixture *f = *state;
+    const char *project;
+    bool found;
+    assert_int_equal(job_of_project(f, "vision"), 1);
+    assert_int_equal(job_of_project(f, NULL), 2);
+    assert_int_equal(job_of_project(f, "speech"), 3);
+    assert_int_equal(job_of_project(f, "vision"), 4);
+    assert_int_equal(job_of_project(f, ""), 5);
+    expect_ids(f, (struct store_job_filter){ .project = "vision" }, "4 1");
+    expect_ids(f, (struct store_job_filter){ .project = "default" }, "5 2");
+    expect_ids(f, (struct store_job_filter){ .project = "visio" }, "");
+    expect_ids(f, (struct store_job_filter){ .project = NULL }, "5 4 3 2 1");
+    expect_ids(f, (struct store_job_filter){ .project = "vision", .order = STORE_JOBS_BY_NAME }, "1 4");
+    struct store_job job;
+    OK(store_job_get(f->store, f->m, 3, &job, &e));
+    assert_string_equal(job.project, "speech");
+    fixture_move(f, 3, 0, STORE_JOB_QUEUED, STORE_JOB_CANCELLED);
+    pg_force(f->conninfo, "UPDATE job SET delete_time = now() WHERE id = 3");
+    OK(store_job_project(f->store, f->m, 3, &project, &found, &e));
+    assert_true(found);
+    assert_string_equal(project, "speech");
+    OK(store_job_project(f->store, f->m, 6, &project, &found, &e));
+    assert_false(found);
+}
+
 static void orders_have_pages_in_both_directions(void **state) {
     struct fixture *f = *state;
     const char *names[] = { "b", "a", "b", "c", "a" }, *users[] = { "v", "v", "u", "u", "w" };
@@ -118,9 +159,10 @@ static void lists_of_many_jobs_read_indexes_only(void **state) {
     const struct store_job_label rare = { "rare", "yes" };
     pg_force(f->conninfo,
              "INSERT INTO job (name, queue, state, priority, world_size, accelerator, max_restarts, steps, "
-             "keep_last, keep_best, user_name, create_time, start_time, end_time, attempt) "
+             "keep_last, keep_best, user_name, project, create_time, start_time, end_time, attempt) "
              "SELECT 'name-' || i % 1000, 'default', CASE WHEN i % 5000 = 0 THEN 10 ELSE 9 END, 0, 1, 'cpu', "
-             "0, 1, 1, 1, 'user-' || i % 500, now() - i * interval '1 s', now() - i * interval '1 s', "
+             "0, 1, 1, 1, 'user-' || i % 500, 'project-' || i % 500, now() - i * interval '1 s', now() - i * interval "
+             "'1 s', "
              "now() - i * interval '1 s', 1 FROM generate_series(1, 100000) i");
     pg_force(f->conninfo, "INSERT INTO job_label SELECT id, 'team', 'a' FROM job");
     pg_force(f->conninfo, "INSERT INTO job_label SELECT id, 'rare', 'yes' FROM job WHERE id % 9000 = 0");
@@ -131,6 +173,7 @@ static void lists_of_many_jobs_read_indexes_only(void **state) {
     const struct store_job_filter filters[] = {
         { 0 },
         { .user = "user-7" },
+        { .project = "project-7" },
         { .name = "name-7" },
         { .state = STORE_JOB_FAILED },
         { .labels = &rare, .n_labels = 1 },
@@ -187,11 +230,9 @@ static void a_migration_reads_the_labels_of_specs(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(labels_and_users_select_jobs),
-        TEST(orders_have_pages_in_both_directions),
-        TEST(a_page_behind_a_deleted_job_is_refused_and_not_empty),
-        TEST(lists_of_many_jobs_read_indexes_only),
-        TEST(a_migration_reads_the_labels_of_specs),
+        TEST(labels_and_users_select_jobs),         TEST(projects_select_jobs),
+        TEST(orders_have_pages_in_both_directions), TEST(a_page_behind_a_deleted_job_is_refused_and_not_empty),
+        TEST(lists_of_many_jobs_read_indexes_only), TEST(a_migration_reads_the_labels_of_specs),
     };
     return cmocka_run_group_tests_name("job lists", tests, fixture_group_setup, fixture_group_teardown);
 }

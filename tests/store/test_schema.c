@@ -299,6 +299,8 @@ static const char *const REFUSED[] = {
     "UPDATE token SET digest = 'short'",
     "UPDATE token SET role = 0",
     "UPDATE token SET role = 6",
+    "UPDATE token SET project = '-'",
+    "UPDATE token SET project = 'p', role = 3",
     "UPDATE token SET role = 5", /* it never expires */
     "UPDATE token SET expire_time = create_time",
     "UPDATE token SET revoke_time = create_time - interval '1 second'",

@@ -184,6 +184,24 @@ static void an_expired_token_leaves_its_executor_to_the_next_one(void **state) {
     OK(attach_with(f, "new", "a", &e));
 }
 
+static void a_token_keeps_its_project(void **state) {
+    struct fixture *f = *state;
+    struct store_token new = token_of("ann", 1, 2), row, *rows;
+    size_t n;
+    new.project = "vision";
+    OK(store_token_create(f->store, f->m, f->epoch, &new, 0, &row, &e));
+    assert_string_equal(row.project, "vision");
+    create(f, "bob", 2, 0);
+    OK(store_token_all(f->store, f->m, &rows, &n, &e));
+    assert_int_equal(n, 2);
+    assert_string_equal(rows[0].project, "vision");
+    assert_string_equal(rows[1].project, "");
+    OK(store_token_revoke(f->store, f->m, f->epoch, "ann", &row, &e));
+    new = token_of("ann", 3, 2); /* the name again, now for the whole cluster */
+    OK(store_token_create(f->store, f->m, f->epoch, &new, 0, &row, &e));
+    assert_string_equal(row.project, "");
+}
+
 static void only_the_leader_may_change_tokens(void **state) {
     struct fixture *f = *state;
     struct store_token row, new = token_of("ci", 1, 1);
@@ -201,6 +219,7 @@ int main(void) {
         TEST(their_number_is_bounded),
         TEST(a_token_speaks_for_its_first_executor_alone),
         TEST(an_expired_token_leaves_its_executor_to_the_next_one),
+        TEST(a_token_keeps_its_project),
         TEST(only_the_leader_may_change_tokens),
     };
     return cmocka_run_group_tests_name("store tokens", tests, fixture_group_setup, fixture_group_teardown);
