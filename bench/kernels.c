@@ -150,7 +150,7 @@ static status_t embedding_backward(struct bench *x, struct err *e) {
                                     x->m.vocabulary, x->m.time, false, NULL, e);
 }
 static status_t cross_entropy(struct bench *x, struct err *e) {
-    return x->k->cross_entropy(x->k, x->rows1, x->y, x->tokens, x->rows, x->m.vocabulary,
+    return x->k->cross_entropy(x->k, x->rows1, x->y, x->tokens, NULL, NULL, x->rows, x->m.vocabulary,
                                &(float){ 1.0f / (float)x->rows }, e);
 }
 static status_t sum_squares(struct bench *x, struct err *e) {

@@ -111,8 +111,9 @@ static status_t bench_open(struct bench *b, const struct setting *s, bool bf16, 
                                             .threads = threads,
                                             .precision = bf16 ? KERNELS_BF16 : KERNELS_FP32 };
     const bool images = model_context(&model) == 0;
-    const struct model_data data = images ? (struct model_data){ 0, CLASSES, CHANNELS, SIDE, SIDE }
-                                          : (struct model_data){ .vocabulary = model_vocabulary(&model) };
+    const struct model_data data =
+        images ? (struct model_data){ .classes = CLASSES, .channels = CHANNELS, .height = SIDE, .width = SIDE }
+               : (struct model_data){ .vocabulary = model_vocabulary(&model) };
     *b = (struct bench){ .setting = s, .context = model_context(&model), .vocabulary = data.vocabulary };
     TRY(kernels_open(&kernels, &b->kernels, e));
     TRY(model_resolve(&model, &data, e));

@@ -519,10 +519,14 @@ struct kernels {
     /* --- loss -----------------------------------------------------------------------------------------------------*/
     /* losses (rows) = -log softmax(logits)[target]; a target of -1 is ignored (loss 0, gradient 0), any other target
      * outside 0 .. V-1 is INVALID_ARGUMENT. scale not NULL: logits (rows, V) become, in place, their gradient times
-     * *scale, which is in device memory. NULL: logits are only read. */
+     * *scale, which is in device memory. NULL: logits are only read.
+     *
+     * Mixed rows have partners and shares (rows), else both are NULL: a row's loss is then share times the loss of its
+     * target + (1 - share) times that of its partner, a second target. A partner of -1, or equal to the target, changes
+     * no bit. */
     MUST_CHECK status_t (*cross_entropy)(const struct kernels *k, float *losses, element_t *logits,
-                                         const int32_t *targets, int64_t rows, int64_t vocabulary, const float *scale,
-                                         struct err *e);
+                                         const int32_t *targets, const int32_t *partners, const float *shares,
+                                         int64_t rows, int64_t vocabulary, const float *scale, struct err *e);
 
     /* losses (batch) = the mean of (x - reference)^2 over a sample's n numbers. scale not NULL: x (batch, n) becomes,
      * in place, its gradient times *scale. */

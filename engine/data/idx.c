@@ -9,6 +9,7 @@
 #include "engine/data/data_file.h"
 #include "engine/data/image_crop.h"
 #include "engine/data/image_view.h"
+#include "engine/data/mixup.h"
 #include "engine/data/resize.h"
 #include "engine/data/sampler.h"
 #include "engine/data/source_kind.h"
@@ -232,6 +233,10 @@ static status_t open_source(const struct data_config *config, const struct sourc
                                                             3,
                                                             { s->shape.channels, s->shape.height, s->shape.width } };
     info->inputs[info->n_inputs++] = (struct source_input){ .input = BATCH_LABELS };
+    if ((st = mixup_open(&s->source, config->idx.augment.mixup, e)) != ST_OK) {
+        close_idx(&s->source);
+        return st;
+    }
     *ret = &s->source;
     return ST_OK;
 }

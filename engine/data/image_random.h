@@ -12,7 +12,12 @@
 #define IMAGE_RANDOM_STREAM 0x6a09e667f3bcc908u
 
 /* The blocks of four random numbers that a sample has. */
-enum { IMAGE_RANDOM_VIEW, IMAGE_RANDOM_COLOR, IMAGE_RANDOM_CROP /* and the ones that follow */ };
+enum {
+    IMAGE_RANDOM_VIEW,
+    IMAGE_RANDOM_COLOR,
+    IMAGE_RANDOM_CROP,         /* and the ones that follow */
+    IMAGE_RANDOM_MIXUP = 1024, /* and the ones that follow */
+};
 
 static inline void image_random(int64_t seed, int64_t sample, uint32_t block, uint32_t ret[4]) {
     const uint32_t counter[4] = { (uint32_t)sample, (uint32_t)((uint64_t)sample >> 32), block, 0 };

@@ -63,7 +63,8 @@ void image_make(const struct image_making *m, bool train, int64_t seed, int64_t 
         MEMBER_REAL(type, augment.resized_crop.min_scale), MEMBER_REAL(type, augment.resized_crop.max_scale),          \
         MEMBER_REAL(type, augment.resized_crop.min_ratio), MEMBER_REAL(type, augment.resized_crop.max_ratio),          \
         MEMBER_REAL(type, augment.brightness), MEMBER_REAL(type, augment.contrast),                                    \
-        MEMBER_REAL(type, augment.saturation), MEMBER_REALS(type, normalize.mean, normalize.n_mean, DATA_CHANNELS),    \
+        MEMBER_REAL(type, augment.saturation), MEMBER_REAL(type, augment.mixup),                                       \
+        MEMBER_REALS(type, normalize.mean, normalize.n_mean, DATA_CHANNELS),                                           \
         MEMBER_REALS(type, normalize.std, normalize.n_std, DATA_CHANNELS)
 
 #endif

@@ -3,6 +3,7 @@
 #include "engine/data/image_crop.h"
 #include "engine/data/image_set.h"
 #include "engine/data/image_view.h"
+#include "engine/data/mixup.h"
 #include "engine/data/sampler.h"
 #include "engine/data/source_kind.h"
 
@@ -142,6 +143,10 @@ static status_t open_source(const struct data_config *config, const struct sourc
                                                             3,
                                                             { m->shape.channels, m->shape.height, m->shape.width } };
     info->inputs[info->n_inputs++] = (struct source_input){ .input = BATCH_LABELS };
+    if ((st = mixup_open(&m->source, config->images.augment.mixup, e)) != ST_OK) {
+        close_images(&m->source);
+        return st;
+    }
     *ret = &m->source;
     return ST_OK;
 }

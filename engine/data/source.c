@@ -1,5 +1,6 @@
 #include "engine/data/source.h"
 
+#include "engine/data/mixup.h"
 #include "engine/data/source_kind.h"
 
 #include <assert.h>
@@ -64,7 +65,7 @@ status_t source_read(const struct source *s, enum source_split split, int64_t se
                      const struct batch *to, struct err *e) {
     assert(first >= 0 && B >= 0);
     if (s->info.samples[split] > 0)
-        return s->read(s, split, split == SOURCE_TRAIN ? seed : 0, first, B, to, e);
+        return (s->mixup > 0 ? mixup_read : s->read)(s, split, split == SOURCE_TRAIN ? seed : 0, first, B, to, e);
     if (s->empty)
         return name_field(s->empty(s, split, e), e);
     return err_set(e, ST_INVALID_ARGUMENT, "data: there are no %s samples",

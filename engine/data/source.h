@@ -78,6 +78,7 @@ struct data_augmentation {
     bool flip;        /* horizontally, with probability one half */
     struct data_resized_crop resized_crop;   /* not with crop_padding */
     double brightness, contrast, saturation; /* image_color.h; 0 = unchanged */
+    double mixup;                            /* alpha of mixup.h; 0 = samples are not mixed */
 };
 
 enum { DATA_CHANNELS = 3 };
@@ -167,7 +168,7 @@ struct source_options {
 
 enum source_split { SOURCE_TRAIN, SOURCE_VALIDATION, SOURCE_SPLITS };
 
-enum { SOURCE_INPUTS = 3, SOURCE_DIMS = 3, SOURCE_SHA256_HEX = 65, SOURCE_SIDE = 8192 };
+enum { SOURCE_INPUTS = 4, SOURCE_DIMS = 3, SOURCE_SHA256_HEX = 65, SOURCE_SIDE = 8192 };
 
 /* One named array of a batch, with the shape of one sample, without B. */
 struct source_input {

@@ -20,6 +20,7 @@ struct data_kind {
 /* First member of each kind's own struct. */
 struct source {
     struct source_info info;
+    double mixup; /* alpha; > 0: source_read mixes what `read` reads (mixup.h) */
     /* As source_read, for a split that has samples. */
     status_t (*read)(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
                      const struct batch *to, struct err *e);

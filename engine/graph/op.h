@@ -77,6 +77,7 @@ extern const struct op_kind op_add;
 extern const struct op_kind op_branch;
 extern const struct op_kind op_dropout;
 extern const struct op_kind op_cross_entropy;
+extern const struct op_kind op_mixed_cross_entropy;
 extern const struct op_kind op_accuracy;
 extern const struct op_kind op_squared_error;
 extern const struct op_kind op_psnr;

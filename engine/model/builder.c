@@ -125,13 +125,27 @@ status_t builder_add(struct builder *b, const char *name, int a, int branch, int
     return builder_op(b, &op_add, name, (struct op_arguments){ .in = { a, branch } }, y, NULL, e);
 }
 
-status_t builder_classify(struct builder *b, int logits, int labels, struct err *e) {
+struct builder_labels builder_add_labels(struct builder *b, const struct model_data *data) {
+    const struct shape rows = SHAPE(b->g->micro_batch);
+    struct builder_labels labels = { .partners = -1, .shares = -1 };
+    labels.own = graph_add_batch(b->g, "labels", BATCH_LABELS, DTYPE_I32, rows);
+    if (data->mixup) {
+        labels.partners = graph_add_batch(b->g, "partners", BATCH_PARTNERS, DTYPE_I32, rows);
+        labels.shares = graph_add_batch(b->g, "shares", BATCH_SHARES, DTYPE_F32, rows);
+    }
+    return labels;
+}
+
+status_t builder_classify(struct builder *b, int logits, const struct builder_labels *labels, struct err *e) {
     int accuracy;
-    const struct op_arguments args = { .in = { logits, labels } };
+    const struct op_arguments args = { .in = { logits, labels->own } },
+                              mixed = { .in = { logits, labels->own, labels->partners, labels->shares } };
+    const bool is_mixed = labels->partners >= 0;
     b->g->logits = logits;
     TRY(builder_op(b, &op_accuracy, "accuracy", args, &accuracy, NULL, e));
     graph_add_report(b->g, "accuracy", accuracy);
-    TRY(builder_op(b, &op_cross_entropy, "loss", args, &b->g->losses, NULL, e));
+    TRY(builder_op(b, is_mixed ? &op_mixed_cross_entropy : &op_cross_entropy, "loss", is_mixed ? mixed : args,
+                   &b->g->losses, NULL, e));
     graph_end_block(b->g, -1);
     return ST_OK;
 }

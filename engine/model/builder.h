@@ -6,6 +6,7 @@
 
 #include "engine/graph/graph.h"
 #include "engine/graph/op.h"
+#include "engine/model/kind.h"
 
 struct builder {
     struct graph *g;
@@ -53,7 +54,13 @@ MUST_CHECK status_t builder_layernorm(struct builder *b, const char *name, doubl
 MUST_CHECK status_t builder_dropout(struct builder *b, const char *name, double probability, int *x, struct err *e);
 /* y = a + branch; y overwrites `branch`. */
 MUST_CHECK status_t builder_add(struct builder *b, const char *name, int a, int branch, int *y, struct err *e);
-/* Accuracy as a report, and the cross-entropy of logits (B, classes): ends the last block. */
-MUST_CHECK status_t builder_classify(struct builder *b, int logits, int labels, struct err *e);
+/* The batch inputs that tell the classes of samples. partners, shares: -1 if the data are not mixed. */
+struct builder_labels {
+    int own, partners, shares;
+};
+struct builder_labels builder_add_labels(struct builder *b, const struct model_data *data);
+/* Accuracy as a report, and the cross-entropy of logits (B, classes): ends the last block. The accuracy counts a
+ * sample's own label. */
+MUST_CHECK status_t builder_classify(struct builder *b, int logits, const struct builder_labels *labels, struct err *e);
 
 #endif

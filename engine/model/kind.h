@@ -15,6 +15,7 @@ struct model_data {
     int vocabulary; /* tokens are 0 .. vocabulary - 1 */
     int classes;    /* labels are 0 .. classes - 1 */
     int channels, height, width;
+    bool mixup; /* samples have partners and shares (engine/data/mixup.h) */
 };
 
 enum model_samples { MODEL_TOKENS, MODEL_LABELLED_IMAGES, MODEL_MEASUREMENTS };

@@ -39,7 +39,7 @@ static status_t build(const void *of, const struct model_data *data, struct grap
     g->targets_per_sample = 1;
     int x = graph_add_batch(g, "images", BATCH_IMAGES, g->element,
                             SHAPE(g->micro_batch, data->channels, data->height, data->width));
-    int labels = graph_add_batch(g, "labels", BATCH_LABELS, DTYPE_I32, SHAPE(g->micro_batch));
+    const struct builder_labels labels = builder_add_labels(&b, data);
     for (int i = 0; i < shape->n_hidden; i++) {
         builder_block(&b, "layers.%d", i);
         TRY(layer(&b, shape, i, x, &x, e));
@@ -47,7 +47,7 @@ static status_t build(const void *of, const struct model_data *data, struct grap
     }
     builder_block(&b, "head");
     TRY(layer(&b, shape, shape->n_hidden, x, &x, e));
-    return builder_classify(&b, x, labels, e);
+    return builder_classify(&b, x, &labels, e);
 }
 
 static const struct member MEMBERS[] = {

@@ -19,6 +19,7 @@ struct model_data model_data_of(const struct source_info *info) {
     struct model_data d = { .vocabulary = info->vocabulary, .classes = info->classes };
     for (int i = 0; i < info->n_inputs; i++) {
         const struct source_input *in = &info->inputs[i];
+        d.mixup |= in->input == BATCH_PARTNERS;
         if ((in->input == BATCH_IMAGES || in->input == BATCH_REFERENCE) && in->n_dims == 3) {
             d.channels = (int)in->dim[0];
             d.height = (int)in->dim[1];
@@ -78,6 +79,19 @@ status_t model_resolve(struct model_config *config, const struct model_data *dat
     return ST_OK;
 }
 
+/* A family that reads a sample's own label alone would be trained on wrong ones. */
+static status_t check_mixup(const struct model_kind *kind, const struct model_data *data, const struct graph *g,
+                            struct err *e) {
+    for (int i = 0; i < g->n_batch; i++)
+        if (g->tensors[g->batch[i]].input == BATCH_PARTNERS)
+            return ST_OK;
+    return !data->mixup ? ST_OK
+                        : err_set(e, ST_INVALID_ARGUMENT,
+                                  "model.%s: does not read the second labels of mixed images: leave out "
+                                  "`augment.mixup` of the data",
+                                  kind->name);
+}
+
 status_t model_build(const struct model_config *config, const struct model_data *data, int micro_batch,
                      enum dtype element, struct graph **ret, struct err *e) {
     if (!config->kind)
@@ -87,6 +101,7 @@ status_t model_build(const struct model_config *config, const struct model_data 
     CLEANUP(graph_freep) struct graph *g = graph_new(element);
     g->micro_batch = micro_batch;
     TRY(config->kind->build(config->shape, data, g, e));
+    TRY(check_mixup(config->kind, data, g, e));
     TRY(graph_differentiate(g, e));
     *ret = take_ptr(&g);
     return ST_OK;

@@ -93,7 +93,8 @@ static status_t stem_block(struct builder *b, const struct resnet_shape *s, int 
     return ST_OK;
 }
 
-static status_t head_block(struct builder *b, const struct resnet_shape *s, int labels, struct err *e) {
+static status_t head_block(struct builder *b, const struct resnet_shape *s, const struct builder_labels *labels,
+                           struct err *e) {
     builder_prefix(b, "%s", "");
     int x = builder_block(b, "head"), y;
     TRY(builder_op(b, &op_average_pool, "avgpool", (struct op_arguments){ .in = { x } }, &y, NULL, e));
@@ -123,7 +124,7 @@ static status_t build(const void *of, const struct model_data *data, struct grap
     g->targets_per_sample = 1;
     int images = graph_add_batch(g, "images", BATCH_IMAGES, g->element,
                                  SHAPE(g->micro_batch, data->channels, data->height, data->width));
-    int labels = graph_add_batch(g, "labels", BATCH_LABELS, DTYPE_I32, SHAPE(g->micro_batch));
+    const struct builder_labels labels = builder_add_labels(&b, data);
     TRY(stem_block(&b, shape, images, e));
     for (int i = 0; i < STAGES; i++) {
         const int64_t inner = (int64_t)shape->width << i;
@@ -135,7 +136,7 @@ static status_t build(const void *of, const struct model_data *data, struct grap
         for (int n = 0; n < (shape->layers == 18 ? SMALL : LARGE)[i]; n++)
             TRY(residual_block(&b, &s, i, n, e));
     }
-    return head_block(&b, shape, labels, e);
+    return head_block(&b, shape, &labels, e);
 }
 
 static const char *const STEMS[] = {

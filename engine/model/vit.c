@@ -78,7 +78,8 @@ static status_t encoder_block(struct builder *b, const struct vit_shape *s, int 
     return ST_OK;
 }
 
-static status_t head_block(struct builder *b, const struct vit_shape *s, int labels, struct err *e) {
+static status_t head_block(struct builder *b, const struct vit_shape *s, const struct builder_labels *labels,
+                           struct err *e) {
     builder_prefix(b, "%s", "");
     int x = builder_block(b, "head"), n;
     TRY(norm(b, "encoder.ln", x, -1, NULL, &n, e));
@@ -110,11 +111,11 @@ static status_t build(const void *of, const struct model_data *data, struct grap
     g->targets_per_sample = 1;
     int images = graph_add_batch(g, "images", BATCH_IMAGES, g->element,
                                  SHAPE(g->micro_batch, data->channels, data->height, data->width));
-    int labels = graph_add_batch(g, "labels", BATCH_LABELS, DTYPE_I32, SHAPE(g->micro_batch));
+    const struct builder_labels labels = builder_add_labels(&b, data);
     TRY(embedding_block(&b, shape, images, e));
     for (int i = 0; i < shape->layers; i++)
         TRY(encoder_block(&b, shape, i, e));
-    return head_block(&b, shape, labels, e);
+    return head_block(&b, shape, &labels, e);
 }
 
 static const struct member MEMBERS[] = {

@@ -191,8 +191,8 @@ static void feature_add(struct features *f, const char *name) {
 
 /* The names of service/scheduler/feature.h. */
 static void features_list(const struct host *host, struct features *ret) {
-    static const char *const of_release[] = { "code",    "secrets",      "python",        "images",
-                                              "mixture", "changed_data", "sample_average" };
+    static const char *const of_release[] = { "code",    "secrets",      "python",         "images",
+                                              "mixture", "changed_data", "sample_average", "mixup" };
     ret->n = 0;
     for (size_t i = 0; i < sizeof of_release / sizeof *of_release; i++)
         feature_add(ret, of_release[i]);

@@ -68,20 +68,26 @@ template <class E> static __device__ __forceinline__ running<E> sum_row(const st
     return s;
 }
 
-/* factor exp(x - row_max), minus `minus` at the target. */
+/* factor exp(x - row_max), minus `minus` at the target and `minus_partner` at the partner. */
 template <class E> struct gradient {
     exp_minus<E> power;
-    float factor, minus;
-    int target; /* -1: the row has no target, and its gradient is 0 */
+    float factor, minus, minus_partner;
+    int target, partner; /* target -1: the row has none, and its gradient is 0; partner -1: the row is not mixed */
+
+    template <int N>
+    static __device__ __forceinline__ void subtract(float (&x)[N], int column, int class_, float minus) {
+        if (class_ >= column && class_ < column + N)
+#pragma unroll
+            for (int j = 0; j < N; j++)
+                x[j] -= column + j == class_ ? minus : 0;
+    }
 
     template <int N> __device__ __forceinline__ void operator()(float (&x)[N], int column) const {
 #pragma unroll
         for (int j = 0; j < N; j++)
             x[j] = target < 0 ? 0 : factor * power(x[j]);
-        if (target >= column && target < column + N)
-#pragma unroll
-            for (int j = 0; j < N; j++)
-                x[j] -= column + j == target ? minus : 0;
+        subtract(x, column, target, minus);
+        subtract(x, column, target < 0 ? -1 : partner, minus_partner);
     }
 };
 
@@ -102,13 +108,18 @@ static __device__ __forceinline__ void write_row(const struct row_parts<E> &r, c
 
 template <class E, bool KEEPS>
 static __global__ void __launch_bounds__(THREADS, 2)
-    cross_entropy(float *losses, E *logits, const int32_t *targets, int vocabulary, const float *scale,
-                  uint64_t *fault) {
+    cross_entropy(float *losses, E *logits, const int32_t *targets, const int32_t *partners, const float *shares,
+                  int vocabulary, const float *scale, uint64_t *fault) {
     const int64_t row = blockIdx.x;
     const struct row_parts<E> r(logits + row * vocabulary, vocabulary);
     word *kept = KEEPS ? (word *)dynamic_shared() : NULL;
     const int32_t target = index_checked(fault, targets[row], -1, vocabulary, row, -1);
-    const float wanted = target < 0 ? 0 : float_of(r.row[target]);
+    const int second = partners ? index_checked(fault, partners[row], -1, vocabulary, row, -1) : -1;
+    const int partner = second == target ? -1 : second;
+    const float share = partner < 0 ? 1 : shares[row];
+    float wanted = target < 0 ? 0 : float_of(r.row[target]);
+    if (partner >= 0)
+        wanted = share * wanted + (1 - share) * float_of(r.row[partner]);
     const struct running<E> own = sum_row(r, kept);
     const float row_max = block_max(own.row_max, 0);
     const exp_minus<E> power(row_max);
@@ -116,18 +127,21 @@ static __global__ void __launch_bounds__(THREADS, 2)
     if (threadIdx.x == 0)
         losses[row] = target < 0 ? 0 : logf(sum) + row_max - wanted;
     if (scale)
-        write_row(r, kept, { power, target < 0 ? 0 : *scale / sum, *scale, target });
+        write_row(r, kept,
+                  { power, target < 0 ? 0 : *scale / sum, *scale * share, *scale * (1 - share), target, partner });
 }
 
 status_t cuda_cross_entropy(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                            int64_t rows, int64_t vocabulary, const float *scale, struct err *e) {
+                            const int32_t *partners, const float *shares, int64_t rows, int64_t vocabulary,
+                            const float *scale, struct err *e) {
     return by_precision(k, [&](auto zero) {
         typedef decltype(zero) E;
         const size_t bytes = (size_t)vocabulary / PACK<E> * sizeof(word);
         const bool keeps = scale && bytes <= cuda_of(k)->shared_bytes;
         const auto kernel = keeps ? cross_entropy<E, true> : cross_entropy<E, false>;
         return launch_with_shared(k, e, keeps ? bytes : 0, kernel, dim3((unsigned)rows), dim3(THREADS), losses,
-                                  (E *)logits, targets, (int)vocabulary, scale, cuda_of(k)->faults + CUDA_FAULT_TARGET);
+                                  (E *)logits, targets, partners, shares, (int)vocabulary, scale,
+                                  cuda_of(k)->faults + CUDA_FAULT_TARGET);
     });
 }
 

@@ -35,6 +35,15 @@ static bool has_new_images(const Trainyard__V1__DataSpec *data) {
     }
 }
 
+static bool has_mixup(const Trainyard__V1__DataSpec *data) {
+    const Trainyard__V1__Augmentation *a = NULL;
+    if (data && data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IMAGES)
+        a = data->images->augment;
+    if (data && data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_IDX)
+        a = data->idx->augment;
+    return a && a->mixup > 0;
+}
+
 /* Of a checkpoint of another job only its row says whether it is in a store; with keys of one it may be. */
 static bool may_begin_in_store(const Trainyard__V1__JobSpec *spec) {
     const char *from = spec->train && spec->train->init_from ? spec->train->init_from : "";
@@ -57,6 +66,8 @@ static uint32_t needs_of(const Trainyard__V1__JobSpec *spec) {
         needs |= SCHEDULER_FEATURE_DATA;
     if (has_new_images(spec->data))
         needs |= SCHEDULER_FEATURE_IMAGES;
+    if (has_mixup(spec->data))
+        needs |= SCHEDULER_FEATURE_MIXUP;
     if (spec->data && spec->data->source_case == TRAINYARD__V1__DATA_SPEC__SOURCE_MIXTURE)
         needs |= SCHEDULER_FEATURE_MIXTURE;
     if (spec_checkpoints_in_store(spec))

@@ -18,6 +18,7 @@ static const struct {
     { SCHEDULER_FEATURE_STORE_CHECKPOINTS, SCHEDULER_STORE_CHECKPOINTS, "no_data_cache" },
     { SCHEDULER_FEATURE_STORE_WEIGHTS, "store_weights", "no_data_cache" },
     { SCHEDULER_FEATURE_CHANGED_DATA, "changed_data", NULL },
+    { SCHEDULER_FEATURE_MIXUP, "mixup", NULL },
 };
 
 uint32_t scheduler_feature_read(const char *name) {

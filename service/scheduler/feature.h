@@ -18,6 +18,7 @@ enum scheduler_feature {
     SCHEDULER_FEATURE_CHANGED_DATA = 128,      /* train.changed_data */
     SCHEDULER_FEATURE_STORE_CHECKPOINTS = 256, /* checkpoint.store; a host may be unable to do it */
     SCHEDULER_FEATURE_STORE_WEIGHTS = 512,     /* train.init_from in a store; a host may be unable to do it */
+    SCHEDULER_FEATURE_MIXUP = 1024,            /* augment.mixup */
 };
 
 #define SCHEDULER_STORE_CHECKPOINTS "store_checkpoints"

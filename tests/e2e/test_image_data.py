@@ -12,7 +12,8 @@ import pytest
 from object_store import Store
 from service_fixture import ROOT, make_service
 
-EVERYTHING = {"resized_crop": {"min_scale": 0.3}, "flip": True, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4}
+EVERYTHING = {"resized_crop": {"min_scale": 0.3}, "flip": True, "brightness": 0.4, "contrast": 0.4, "saturation": 0.4,
+              "mixup": 0.4}
 
 
 @pytest.fixture(scope="module")

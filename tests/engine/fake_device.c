@@ -510,7 +510,7 @@ typedef const struct update *update_t; /* in device memory */
     F(average_pool_forward, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                 \
     F(average_pool_backward, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                \
     F(channels_last, 5, out_t, in_t, int64_t, int64_t, int64_t)                                                        \
-    F(cross_entropy, 6, floats_t, out_t, tokens_t, int64_t, int64_t, in_floats_t)                                      \
+    F(cross_entropy, 8, floats_t, out_t, tokens_t, tokens_t, in_floats_t, int64_t, int64_t, in_floats_t)               \
     F(top1, 5, floats_t, in_t, tokens_t, int64_t, int64_t)                                                             \
     F(sum, 3, double *, in_floats_t, int64_t)                                                                          \
     F(sum_rows, 4, double *, in_floats_t, int64_t, int64_t)                                                            \

@@ -4,6 +4,7 @@
 #include "engine/data/decode.h"
 #include "engine/data/image_view.h"
 #include "engine/data/loader.h"
+#include "engine/data/mixup.h"
 #include "engine/data/resize.h"
 #include "engine/data/sampler.h"
 #include "engine/data/source.h"
@@ -566,6 +567,8 @@ static void an_idx_file_whose_head_cannot_be_is_refused(void **state) {
     snprintf(images, sizeof images, "%s", idx_images("padded", 1, 2, 2));
     assert_idx_refused(images, one, (struct data_augmentation){ .crop_padding = -1 }, "a crop padding of -1");
     assert_idx_refused(images, one, (struct data_augmentation){ .crop_padding = 8193 }, "a crop padding of 8193");
+    assert_idx_refused(images, one, (struct data_augmentation){ .mixup = -0.1 }, "a mixup of -0.1");
+    assert_idx_refused(images, one, (struct data_augmentation){ .mixup = 101 }, "a mixup of 101");
 }
 
 static void an_image_has_at_least_one_pixel_and_not_too_many(void **state) {
@@ -641,6 +644,102 @@ static void crops_and_flips_are_all_drawn_and_nothing_else_happens(void **state)
     /* 50 cells of 80 +- 9: no cell is rare. */
     for (int i = 0; i < (2 * PAD + 1) * (2 * PAD + 1) * 2; i++)
         assert_in_range((&drawn[0][0][0])[i], 40, 120);
+}
+
+/* --- mixup ---*/
+
+enum { MIXED = 7, NUMBERS = SIDE * SIDE };
+
+static struct source *mixed_images(double alpha) {
+    return idx_of(idx_images("several", MIXED, SIDE, SIDE), idx_labels("several-labels", MIXED, MIXED),
+                  (struct data_augmentation){ .crop_padding = PAD, .flip = true, .mixup = alpha });
+}
+
+struct mixed_batch {
+    float images[3 * MIXED][NUMBERS], shares[3 * MIXED];
+    int32_t labels[3 * MIXED], partners[3 * MIXED];
+};
+
+static void read_mixed(struct source *s, enum source_split split, int64_t first, int B, struct mixed_batch *ret) {
+    struct err e = { "" };
+    struct batch to = { .of = { [BATCH_IMAGES] = ret->images, [BATCH_LABELS] = ret->labels } };
+    if (source_find(s, BATCH_SHARES))
+        to.of[BATCH_PARTNERS] = ret->partners, to.of[BATCH_SHARES] = ret->shares;
+    if (source_read(s, split, 9, first, B, &to, &e) != ST_OK)
+        fail_msg("%s", e.msg);
+}
+
+/* Over three epochs, and in micro-batches of any size. */
+static void a_mixed_sample_is_the_weighted_mean_of_two_samples_and_has_both_labels(void **state) {
+    (void)state;
+    CLEANUP(source_closep) struct source *plain = mixed_images(0), *mixed = mixed_images(0.4);
+    static struct mixed_batch a, next, b, one;
+    enum { N = 3 * MIXED };
+    assert_null(source_find(plain, BATCH_PARTNERS));
+    assert_int_equal(source_info(mixed)->memory_bytes - source_info(plain)->memory_bytes,
+                     LOADER_THREADS * sizeof(float) * NUMBERS);
+    read_mixed(plain, SOURCE_TRAIN, 0, N, &a);
+    read_mixed(plain, SOURCE_TRAIN, 1, N, &next);
+    read_mixed(mixed, SOURCE_TRAIN, 0, N, &b);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(b.labels[i], a.labels[i]);
+        assert_int_equal(b.partners[i], next.labels[i]);
+        assert_true(b.shares[i] >= 0 && b.shares[i] <= 1);
+        for (int p = 0; p < NUMBERS; p++)
+            assert_float_equal(b.images[i][p], b.shares[i] * a.images[i][p] + (1 - b.shares[i]) * next.images[i][p],
+                               1e-6);
+        read_mixed(mixed, SOURCE_TRAIN, i, 1, &one);
+        assert_memory_equal(one.images[0], b.images[i], sizeof b.images[i]);
+        assert_memory_equal(one.shares, &b.shares[i], sizeof b.shares[i]);
+        assert_int_equal(one.partners[0], b.partners[i]);
+    }
+}
+
+static void validation_samples_are_not_mixed(void **state) {
+    (void)state;
+    struct err e = { "" };
+    const struct data_config config = {
+        .kind = &data_idx,
+        .idx = { .train_images = idx_images("several", MIXED, SIDE, SIDE),
+                 .train_labels = idx_labels("several-labels", MIXED, MIXED),
+                 .validation_images = idx_images("several-too", MIXED, SIDE, SIDE),
+                 .validation_labels = idx_labels("several-labels-too", MIXED, MIXED),
+                 .augment = { .mixup = 0.4 } },
+    };
+    struct data_config without = config;
+    without.idx.augment.mixup = 0;
+    CLEANUP(source_closep) struct source *mixed = NULL, *plain = NULL;
+    const struct source_options options = { 0 };
+    assert_int_equal(source_open(&config, &options, &mixed, &e), ST_OK);
+    assert_int_equal(source_open(&without, &options, &plain, &e), ST_OK);
+    static struct mixed_batch a, b;
+    read_mixed(plain, SOURCE_VALIDATION, 0, MIXED, &a);
+    read_mixed(mixed, SOURCE_VALIDATION, 0, MIXED, &b);
+    assert_memory_equal(b.images, a.images, sizeof a.images);
+    for (int i = 0; i < MIXED; i++) {
+        assert_int_equal(b.partners[i], a.labels[i]);
+        assert_true(b.shares[i] == 1);
+    }
+}
+
+/* Beta(a, a) has the mean 1/2 and the variance 1 / (4 (2 a + 1)). */
+static void shares_have_the_moments_of_their_beta_distribution(void **state) {
+    (void)state;
+    static const double alphas[] = { 0.01, 0.2, 1, 8, 100 };
+    enum { N = 40000 };
+    for (size_t i = 0; i < sizeof alphas / sizeof *alphas; i++) {
+        double sum = 0, squares = 0;
+        const double variance = 1 / (4 * (2 * alphas[i] + 1));
+        for (int64_t n = 0; n < N; n++) {
+            const double share = mixup_share(alphas[i], 3, n);
+            assert_true(share >= 0 && share <= 1);
+            sum += share;
+            squares += (share - 0.5) * (share - 0.5);
+        }
+        /* Five deviations of the mean, and at least five of the variance. */
+        assert_float_equal(sum / N, 0.5, 5 * sqrt(variance / N));
+        assert_float_equal(squares / N / variance, 1, 0.04);
+    }
 }
 
 static void a_sample_is_drawn_in_the_same_way_on_every_rank_and_after_a_resume(void **state) {
@@ -727,6 +826,9 @@ int main(void) {
         cmocka_unit_test(an_image_has_at_least_one_pixel_and_not_too_many),
         cmocka_unit_test(a_jpeg_of_four_colours_is_refused),
         cmocka_unit_test(crops_and_flips_are_all_drawn_and_nothing_else_happens),
+        cmocka_unit_test(a_mixed_sample_is_the_weighted_mean_of_two_samples_and_has_both_labels),
+        cmocka_unit_test(validation_samples_are_not_mixed),
+        cmocka_unit_test(shares_have_the_moments_of_their_beta_distribution),
         cmocka_unit_test(a_sample_is_drawn_in_the_same_way_on_every_rank_and_after_a_resume),
         cmocka_unit_test(validation_is_never_augmented),
     };

@@ -169,6 +169,11 @@ static void as_vit(struct trainee *t) {
 }
 
 /* Eight iterations, of which the first has nothing to train before it; the recorded images, seen through masks. */
+static void as_vit_with_mixup(struct trainee *t) {
+    as_vit(t);
+    t->config.data.idx.augment.mixup = 0.4;
+}
+
 static void as_unrolled(struct trainee *t) {
     static char folder[512];
     snprintf(folder, sizeof folder, "%s/tests/engine/images",
@@ -347,6 +352,11 @@ static void a_vit_has_the_same_bits_in_every_layout(void **state) {
     same_bits(as_vit, PLAN_REDUCE_STEP, ENGINE_FP32, 4);
 }
 
+static void a_vit_with_mixup_has_the_same_bits_in_every_layout(void **state) {
+    (void)state;
+    same_bits(as_vit_with_mixup, PLAN_REDUCE_STEP, ENGINE_FP32, 12);
+}
+
 static void a_resnet_in_bf16_has_the_same_bits_in_every_layout(void **state) {
     (void)state;
     same_bits(as_resnet, PLAN_REDUCE_STEP, ENGINE_BF16, 3);
@@ -382,6 +392,7 @@ int main(void) {
         cmocka_unit_test(an_mlp_has_the_same_bits_in_every_layout),
         cmocka_unit_test(a_resnet_has_the_same_bits_in_every_layout),
         cmocka_unit_test(a_vit_has_the_same_bits_in_every_layout),
+        cmocka_unit_test(a_vit_with_mixup_has_the_same_bits_in_every_layout),
         cmocka_unit_test(a_resnet_in_bf16_has_the_same_bits_in_every_layout),
         cmocka_unit_test(an_unrolled_reconstruction_has_the_same_bits_in_every_layout),
     };

@@ -38,6 +38,29 @@ static void refused(struct model_config config, const struct model_data *data, c
         fail_msg("\"%s\" does not name %s", e.msg, field);
 }
 
+/* A family that was written without thought of mixup. */
+static status_t build_without_partners(const void *shape, const struct model_data *data, struct graph *g,
+                                       struct err *e) {
+    struct model_data unmixed = *data;
+    unmixed.mixup = false;
+    return model_mlp.build(shape, &unmixed, g, e);
+}
+
+static void mixed_images_are_refused_for_a_family_that_reads_one_label(void **state) {
+    (void)state;
+    struct model_data mixed = PHOTOS;
+    mixed.mixup = true;
+    struct model_kind kind = model_mlp;
+    struct model_config c = { .kind = &kind };
+    struct graph *g = NULL;
+    struct err e = { "" };
+    assert_int_equal(model_resolve(&c, &mixed, &e), ST_OK);
+    assert_int_equal(model_build(&c, &mixed, 2, DTYPE_F32, &g, &e), ST_OK);
+    g = graph_free(g);
+    kind.build = build_without_partners;
+    refused(c, &mixed, "`augment.mixup`");
+}
+
 static void what_cannot_be_is_refused_by_its_field(void **state) {
     (void)state;
     const struct llama_shape llama = { .layers = 1,
@@ -214,6 +237,7 @@ int main(void) {
         cmocka_unit_test(uniform_numbers_fill_their_range),
         cmocka_unit_test(the_data_decides_what_the_spec_leaves_open),
         cmocka_unit_test(what_cannot_be_is_refused_by_its_field),
+        cmocka_unit_test(mixed_images_are_refused_for_a_family_that_reads_one_label),
         cmocka_unit_test(a_record_builds_the_same_configuration_again),
         cmocka_unit_test(an_unreadable_model_in_a_layout_gives_an_error_that_names_the_problem),
     };

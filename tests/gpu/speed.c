@@ -220,7 +220,7 @@ static void loss_and_step(struct bench *b, int64_t parameters) {
     MUST(k->memory_new(k, (size_t)rows * sizeof *host, &targets, e));
     MUST(k->upload(k, targets, host, (size_t)rows * sizeof *host, e));
     MUST(k->finish(k, e));
-    FASTEST(b, s, k->cross_entropy(k, losses, logits, targets, rows, VOCABULARY, scale, e));
+    FASTEST(b, s, k->cross_entropy(k, losses, logits, targets, NULL, NULL, rows, VOCABULARY, scale, e));
     tell_bytes(b, LOSS, "cross-entropy and its gradient, in place", 4.0 * (double)rows * VOCABULARY, s);
     const struct span all = { .n = parameters, .p = p, .weight = weight, .m = m, .v = v, .x = g, .decay = true };
     FASTEST(b, s, k->adamw(k, &all, 1, &o, e));

@@ -263,14 +263,25 @@ static void attention_survives_scores_that_exp_cannot_hold(void **state) {
 /* --- cross entropy -------------------------------------------------------------------------------------------------*/
 struct loss_case {
     double *logits, *losses;
-    const int32_t *targets;
+    const int32_t *targets, *partners; /* partners NULL: rows are not mixed */
+    const float *shares;
     int64_t rows, vocabulary;
 };
+
+static void find_losses(const struct loss_case *c) {
+    reference_cross_entropy(c->losses, c->logits, c->targets, c->rows, c->vocabulary);
+    CLEANUP(freep) double *others = malloc((size_t)c->rows * sizeof *others);
+    if (c->partners)
+        reference_cross_entropy(others, c->logits, c->partners, c->rows, c->vocabulary);
+    for (int64_t i = 0; c->partners && i < c->rows; i++)
+        if (c->targets[i] >= 0 && c->partners[i] >= 0)
+            c->losses[i] = c->shares[i] * c->losses[i] + (1 - (double)c->shares[i]) * others[i];
+}
 
 static double mean_loss(const void *ctx) {
     const struct loss_case *c = ctx;
     double sum = 0;
-    reference_cross_entropy(c->losses, c->logits, c->targets, c->rows, c->vocabulary);
+    find_losses(c);
     for (int64_t i = 0; i < c->rows; i++)
         sum += 0.25 * c->losses[i];
     return sum;
@@ -283,12 +294,12 @@ static void check_cross_entropy_shape(struct kernels *k, int64_t rows, int64_t v
     CLEANUP(freep) int32_t *targets = tokens_random(rows, 2, (int32_t)vocabulary);
     targets[rows / 2] = -1;
     CLEANUP(freep) double *logits2 = doubles_of(logits, n), *losses2 = malloc((size_t)rows * sizeof *losses2);
-    const struct loss_case c = { logits2, losses2, targets, rows, vocabulary };
+    const struct loss_case c = { logits2, losses2, targets, NULL, NULL, rows, vocabulary };
     (void)mean_loss(&c);
-    OK(k->cross_entropy(k, losses, logits, targets, rows, vocabulary, NULL, e));
+    OK(k->cross_entropy(k, losses, logits, targets, NULL, NULL, rows, vocabulary, NULL, e));
     tensor_assert_near("losses", losses, losses2, rows, 1e-5, 0.1);
     tensor_assert_same_bits("logits that are only read", logits, kept, n);
-    OK(k->cross_entropy(k, again, logits, targets, rows, vocabulary, &(float){ 0.25f }, e));
+    OK(k->cross_entropy(k, again, logits, targets, NULL, NULL, rows, vocabulary, &(float){ 0.25f }, e));
     tensor_assert_same_bits("losses with and without gradient", losses, again, rows);
     check_gradient("the gradient of the logits", mean_loss, &c, logits2, logits, n);
     for (int64_t v = 0; v < vocabulary; v++)
@@ -306,15 +317,58 @@ static void cross_entropy_agrees_with_finite_differences_and_ignores_minus_one(v
     for_each_isa(check_cross_entropy);
 }
 
+enum { MIXED_ROWS = 9 };
+
+static void check_mixed_shape(struct kernels *k, int64_t vocabulary) {
+    const int64_t n = MIXED_ROWS * vocabulary;
+    CLEANUP(freep) float *logits = tensor_random(n, 3, 8), *kept = tensor_copy(logits, n);
+    CLEANUP(freep) int32_t *targets = tokens_random(MIXED_ROWS, 4, (int32_t)vocabulary);
+    CLEANUP(freep) int32_t *partners = tokens_random(MIXED_ROWS, 5, (int32_t)vocabulary);
+    CLEANUP(freep) double *logits2 = doubles_of(logits, n);
+    double losses2[MIXED_ROWS];
+    float losses[MIXED_ROWS], again[MIXED_ROWS];
+    const float shares[MIXED_ROWS] = { 0.3F, 0, 1, 0.7F, 0.5F, 0.25F, 0.9F, 1e-4F, 0.4F };
+    targets[4] = -1;
+    partners[5] = targets[5];
+    partners[6] = -1;
+    const struct loss_case c = { logits2, losses2, targets, partners, shares, MIXED_ROWS, vocabulary };
+    find_losses(&c);
+    OK(k->cross_entropy(k, losses, logits, targets, partners, shares, MIXED_ROWS, vocabulary, NULL, e));
+    tensor_assert_near("mixed losses", losses, losses2, MIXED_ROWS, 1e-5, 0.1);
+    tensor_assert_same_bits("logits that are only read", logits, kept, n);
+    OK(k->cross_entropy(k, again, logits, targets, partners, shares, MIXED_ROWS, vocabulary, &(float){ 0.25F }, e));
+    tensor_assert_same_bits("losses with and without gradient", losses, again, MIXED_ROWS);
+    check_gradient("the gradient of mixed logits", mean_loss, &c, logits2, logits, n);
+    OK(k->cross_entropy(k, again, kept, targets, NULL, NULL, MIXED_ROWS, vocabulary, &(float){ 0.25F }, e));
+    tensor_assert_same_bits("losses of rows that are not mixed", losses + 4, again + 4, 3);
+    tensor_assert_same_bits("their gradient", logits + 4 * vocabulary, kept + 4 * vocabulary, 3 * vocabulary);
+}
+
+static void check_mixed_cross_entropy(struct kernels *k) {
+    check_mixed_shape(k, 3);
+    check_mixed_shape(k, 65);
+    check_mixed_shape(k, 1000);
+}
+
+static void mixed_cross_entropy_agrees_with_finite_differences(void **state) {
+    (void)state;
+    for_each_isa(check_mixed_cross_entropy);
+}
+
 static void a_token_or_target_outside_the_vocabulary_is_refused_by_name(void **state) {
     (void)state;
     for (int i = 0; i < isa_count(); i++) {
         CLEANUP(kernels_closep) struct kernels *k = kernels_or_null(isa_at(i), 1);
         float a[4] = { 0 }, y[4];
         struct err e = { "" };
-        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ 0, 2 }, 2, 2, NULL, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ 0, 2 }, NULL, NULL, 2, 2, NULL, &e),
+                         ST_INVALID_ARGUMENT);
         assert_string_equal(e.msg, "target 2 at row 1 is outside the vocabulary of 2");
-        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ -2, 0 }, 2, 2, &(float){ 1 }, &e), ST_INVALID_ARGUMENT);
+        assert_int_equal(k->cross_entropy(k, y, a, (int32_t[]){ -2, 0 }, NULL, NULL, 2, 2, &(float){ 1 }, &e),
+                         ST_INVALID_ARGUMENT);
+        const int32_t own[] = { 0, 1 }, partners[] = { 1, 3 };
+        assert_int_equal(k->cross_entropy(k, y, a, own, partners, y, 2, 2, NULL, &e), ST_INVALID_ARGUMENT);
+        assert_string_equal(e.msg, "target 3 at row 1 is outside the vocabulary of 2");
         assert_int_equal(k->embedding_forward(k, y, (int32_t[]){ 0, -1 }, a, a, 1, 2, 2, 2, &e), ST_INVALID_ARGUMENT);
         assert_string_equal(e.msg, "token -1 at position 1 is outside the vocabulary of 2");
     }
@@ -372,6 +426,7 @@ int main(void) {
         cmocka_unit_test(attention_agrees_with_finite_differences_with_and_without_dropout),
         cmocka_unit_test(attention_survives_scores_that_exp_cannot_hold),
         cmocka_unit_test(cross_entropy_agrees_with_finite_differences_and_ignores_minus_one),
+        cmocka_unit_test(mixed_cross_entropy_agrees_with_finite_differences),
         cmocka_unit_test(a_token_or_target_outside_the_vocabulary_is_refused_by_name),
         cmocka_unit_test(embedding_agrees_with_finite_differences),
     };

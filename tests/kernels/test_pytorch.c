@@ -305,7 +305,7 @@ static void check_cross_entropy(struct recorded *x) {
     IN(logits, LOGITS);
     float losses[19];
     CLEANUP(freep) int32_t *targets = as_tokens(x->r.t[TARGETS], 19);
-    OK(k->cross_entropy(k, losses, logits, targets, 19, 65, &(float){ 1.0f / 18 }, e));
+    OK(k->cross_entropy(k, losses, logits, targets, NULL, NULL, 19, 65, &(float){ 1.0f / 18 }, e));
     CLEANUP(freep) float *gradient = floats_of(k, logits, x->r.n[DLOGITS]);
     close_to("losses", x, losses, LOSSES);
     tensor_assert_close("dlogits", gradient, x->r.t[DLOGITS], x->r.n[DLOGITS], k->precision ? 0x1p-6 : 2e-5, 1e-3);

@@ -109,7 +109,7 @@ static void run_rows(const struct run *x) {
     CLEANUP(freep) void *sums = malloc(k->linear_backward_bias_workspace(k, &d));
     OK(k->linear_backward_bias(k, take(x->r, C), dy, pre, &d, false, sums, e));
     keep(x->r, k, dy, n);
-    OK(k->cross_entropy(k, take(x->r, rows), logits, targets, rows, V, &(float){ 8 }, e));
+    OK(k->cross_entropy(k, take(x->r, rows), logits, targets, NULL, NULL, rows, V, &(float){ 8 }, e));
     keep(x->r, k, logits, rows * V);
 }
 

@@ -38,6 +38,7 @@ static void names_are_read_back_and_others_are_no_feature(void **state) {
     assert_true(scheduler_feature_is_of_host(SCHEDULER_FEATURE_STORE_CHECKPOINTS));
     assert_int_equal(scheduler_feature_read("store_weights"), SCHEDULER_FEATURE_STORE_WEIGHTS);
     assert_int_equal(scheduler_feature_read("changed_data"), SCHEDULER_FEATURE_CHANGED_DATA);
+    assert_int_equal(scheduler_feature_read("mixup"), SCHEDULER_FEATURE_MIXUP);
     assert_string_equal(scheduler_feature_name(CODE), "code");
     assert_int_equal(scheduler_feature_read("teleport"), 0);
     assert_int_equal(scheduler_feature_read(""), 0);

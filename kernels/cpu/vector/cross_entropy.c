@@ -78,29 +78,41 @@ static void row_gradient(element *a, float row_max, float factor, int64_t n) {
 
 #endif
 
-static float row_loss(element *logits, int32_t target, int64_t vocabulary, const float *scale) {
-    if (target < 0) {
+/* factor exp(x), with the bits of row_gradient in fp32. */
+static float factor_exp(float x, float factor) {
+    float lanes[LANES];
+    vf_store(lanes, vf_mul(vf_exp(vf_set(x)), vf_set(factor)));
+    return lanes[0];
+}
+
+static float row_loss(element *logits, struct row_target t, int64_t vocabulary, const float *scale) {
+    if (t.target < 0) {
         if (scale)
             memset(logits, 0, (size_t)vocabulary * sizeof *logits); /* multiplying by 0 would keep a NaN */
         return 0;
     }
-    const float row_max = row_maximum(logits, vocabulary), own = float_of(logits[target]);
+    const float row_max = row_maximum(logits, vocabulary), own = float_of(logits[t.target]);
+    const float other = t.partner < 0 ? 0 : float_of(logits[t.partner]);
     const double sum = row_sum(logits, row_max, vocabulary, scale != NULL);
     if (scale) {
         const float factor = (float)(*scale / sum);
         row_gradient(logits, row_max, factor, vocabulary);
-        float tail[LANES];
-        vf_store(tail, vf_mul(vf_exp(vf_set(own - row_max)), vf_set(factor)));
-        logits[target] = element_of(tail[0] - *scale);
+        logits[t.target] = element_of(factor_exp(own - row_max, factor) - *scale * t.share);
+        if (t.partner >= 0)
+            logits[t.partner] = element_of(factor_exp(other - row_max, factor) - *scale * (1 - t.share));
     }
-    return logf((float)sum) + row_max - own;
+    return logf((float)sum) + row_max - (t.partner < 0 ? own : t.share * own + (1 - t.share) * other);
 }
 
 status_t VECTOR(cross_entropy)(const struct kernels *k, float *losses, element_t *logits, const int32_t *targets,
-                               int64_t rows, int64_t vocabulary, const float *scale, struct err *e) {
+                               const int32_t *partners, const float *shares, int64_t rows, int64_t vocabulary,
+                               const float *scale, struct err *e) {
     TRY(targets_check(targets, rows, vocabulary, e));
+    if (partners)
+        TRY(targets_check(partners, rows, vocabulary, e));
 #pragma omp parallel for num_threads(k->threads) schedule(static)
     for (int64_t row = 0; row < rows; row++)
-        losses[row] = row_loss(AT(logits, row * vocabulary), targets[row], vocabulary, scale);
+        losses[row] = row_loss(AT(logits, row * vocabulary), row_target_of(targets, partners, shares, row), vocabulary,
+                               scale);
     return ST_OK;
 }

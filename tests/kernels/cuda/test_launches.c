@@ -73,7 +73,7 @@ static struct counts count(const struct model *m, const struct optimizer_config 
 
 static const struct model GPT2 = { { &model_gpt, { .gpt = { 12, 12, 768, 1024, 0, 0 } } }, { .vocabulary = 50257 } };
 static const struct model RESNET50 = { { &model_resnet, { .resnet = { .layers = 50, .width = 64 } } },
-                                       { 0, 1000, 3, 224, 224 } };
+                                       { .classes = 1000, .channels = 3, .height = 224, .width = 224 } };
 static const struct optimizer_config ADAMW = { &optimizer_adamw, .adamw = { 3e-4, 0.9, 0.95, 1e-8, 0.1 } };
 static const struct optimizer_config SGD = { &optimizer_sgd, .sgd = { .lr = 0.1, .momentum = 0.9 } };
 static const struct optimizer_config LION = { &optimizer_lion, .lion = { 1e-4, 0.9, 0.99, 0.1 } };

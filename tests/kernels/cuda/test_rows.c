@@ -178,6 +178,8 @@ static void cross_entropy_case(struct pair *p) {
     struct twin *logits = pair_elements(p, rows * vocabulary, 8), *targets = pair_tokens(p, rows, vocabulary);
     struct twin *losses = pair_empty_floats(p, rows), *correct = pair_empty_floats(p, rows),
                 *scale = pair_floats(p, 1, 1);
+    const bool mixed = pair_either(p);
+    struct twin *partners = pair_tokens(p, rows, vocabulary), *shares = pair_floats(p, rows, 1);
     for (int s = 0; s < SIDES; s++)
         ((int32_t *)targets->at[s])[0] = pair_either(p) ? ((int32_t *)targets->at[s])[0] : 0;
     if (pair_either(p))
@@ -186,8 +188,8 @@ static void cross_entropy_case(struct pair *p) {
     for (int s = ONE; s < SIDES; s++)
         memcpy(targets->at[s], targets->at[CPU], sizeof(int32_t) * (size_t)rows);
     ON_ALL(p, k->top1(k, correct->at[s], logits->at[s], targets->at[s], rows, vocabulary, e));
-    ON_ALL(p, k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], rows, vocabulary,
-                               gradient ? scale->at[s] : NULL, e));
+    ON_ALL(p, k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], mixed ? partners->at[s] : NULL,
+                               mixed ? shares->at[s] : NULL, rows, vocabulary, gradient ? scale->at[s] : NULL, e));
     pair_same(p, "correct", correct);
     pair_close(p, "losses", losses, 2);
     pair_close(p, "logits", logits, 2);
@@ -200,7 +202,7 @@ static void foreign_target_case(struct pair *p) {
     for (int s = ONE; s < SIDES; s++) {
         const struct kernels *k = p->k[s];
         memcpy(targets->at[s], foreign, sizeof foreign);
-        OK(k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], 3, 5, NULL, e));
+        OK(k->cross_entropy(k, losses->at[s], logits->at[s], targets->at[s], NULL, NULL, 3, 5, NULL, e));
         check_fault(p, s, "target 5 at row 1 is outside the vocabulary");
         assert_true(((float *)losses->at[s])[1] == 0);
     }
