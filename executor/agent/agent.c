@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "executor/agent/agent_restart.h"
 #include "executor/agent/agent_state.h"
 #include "executor/agent/attempt_messages.h"
 #include "executor/agent/cgroups.h"
@@ -333,6 +334,7 @@ static void on_cache_changed(void *ctx) {
 /* The goodbye is sent before the workers end, so that their jobs are not placed here again. */
 static void stop_begin(struct agent *a, const char *event, const char *signal, bool drain) {
     log_event(LOG_INFO, event, "signal", LOG_STR(signal), "workers", LOG_INT(agent_core_ranks_open(a->core)), NULL);
+    reactor_timer_cancel(a->host.loop, &a->restart);
     control_stream_goodbye(a->control, signal, drain);
     requests_stop(a);
     agent_step(a, &(struct agent_event){ .kind = drain ? AGENT_EV_DRAIN : AGENT_EV_LEAVE });
@@ -347,6 +349,15 @@ status_t agent_reload(struct agent *a, struct err *e) {
     TRY(report_stream_reload(a->report, e));
     cache_server_reload(a->cache);
     return ST_OK;
+}
+
+void agent_restart(struct agent *a, const char *program, char **argv) {
+    if (a->restart_program)
+        return;
+    a->restart_program = program;
+    a->restart_argv = argv;
+    a->restart_tries = 0;
+    reactor_timer_set(a->host.loop, &a->restart, 0);
 }
 
 const struct host *agent_host(const struct agent *a) { return &a->host; }
@@ -397,6 +408,7 @@ static void cgroups_open_for(struct host *host) {
                                                             .record = record,
                                                             .memory_bytes = o->memory_bytes,
                                                             .cores = o->cores,
+                                                            .keep = host->handed != NULL,
                                                             .same_user = !o->worker_user && !job_user_is_own(o) });
     const char *sentence = job_user_missing(o);
     if (sentence)
@@ -436,7 +448,7 @@ static status_t core_open(struct agent *a, struct err *e) {
     status_t st = ST_OK;
     for (size_t i = 0; i < n; i++) {
         if (st == ST_OK)
-            st = attempt_recover(a->core, records[i], e);
+            st = agent_attempt_load(a, records[i], e);
         trainyard__v1__attempt_status__free_unpacked(records[i], NULL);
     }
     free(records);
@@ -525,14 +537,18 @@ static status_t parts_open(struct agent *a, struct err *e) {
     return streams_open(a, e);
 }
 
-status_t agent_open(const struct agent_options *options, struct reactor *loop, void (*attached)(const struct agent *a),
+status_t agent_open(const struct agent_options *options, struct reactor *loop,
+                    const Trainyard__Handover__Handover *handed, void (*attached)(const struct agent *a),
                     struct agent **ret, struct err *e) {
     CLEANUP(agent_closep) struct agent *a = alloc_zeroed(1, sizeof *a);
     a->host.options = options;
     a->host.loop = loop;
+    a->host.handed = handed;
     a->attached = attached;
     a->tick = (struct reactor_timer){ .fire = agent_tick, .ctx = a };
+    a->restart = (struct reactor_timer){ .fire = agent_restart_tick, .ctx = a };
     TRY(parts_open(a, e));
+    orphans_kill(a->host.orphans); /* what the program before did not hand over */
     reactor_timer_set(loop, &a->tick, 0);
     *ret = take_ptr(&a);
     return ST_OK;
@@ -558,6 +574,7 @@ struct agent *agent_close(struct agent *a) {
     report_stream_close(a->report);
     control_stream_close(a->control);
     reactor_timer_cancel(a->host.loop, &a->tick);
+    reactor_timer_cancel(a->host.loop, &a->restart);
     agent_core_free(a->core);
     agent_actions_done(&a->actions);
     cgroups_close(a->host.cgroups);

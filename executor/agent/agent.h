@@ -9,14 +9,17 @@
 #ifndef EXECUTOR_AGENT_AGENT_H
 #define EXECUTOR_AGENT_AGENT_H
 
+#include "executor/agent/handover.h"
 #include "executor/agent/host.h"
 
 struct agent;
 
 /* Kills the processes that an earlier agent of this directory left, and waits until they are gone. Dials once the loop
- * runs. attached: called at each attach. options are borrowed until agent_close. */
+ * runs. handed: the state of the program that this process executed before, whose ranks continue; NULL: there is none.
+ * attached: called at each attach. options and handed are borrowed until agent_close. */
 MUST_CHECK status_t agent_open(const struct agent_options *options, struct reactor *loop,
-                               void (*attached)(const struct agent *a), struct agent **ret, struct err *e);
+                               const Trainyard__Handover__Handover *handed, void (*attached)(const struct agent *a),
+                               struct agent **ret, struct err *e);
 /* Kills the workers that still run. */
 struct agent *agent_close(struct agent *a);
 CLEANUP_DEFINE(struct agent *, agent_close)
@@ -34,5 +37,10 @@ MUST_CHECK status_t agent_reload(struct agent *a, struct err *e);
 /* This signal (SIGUSR1) asked the agent to drain: the controller makes the jobs write checkpoints and leave. Then the
  * agent quits the loop. Called once, before agent_leave, which may follow and ends the workers that still run. */
 void agent_drain(struct agent *a, const char *signal);
+
+/* Asks for a restart in which the ranks keep running (SIGUSR2): as soon as nothing else is under way, this process
+ * executes the program, which gets the ranks (handover.h). Does nothing once the agent leaves or drains. If the program
+ * cannot be executed, the log says why, and this one continues. program and argv are borrowed. */
+void agent_restart(struct agent *a, const char *program, char **argv);
 
 #endif

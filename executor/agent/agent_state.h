@@ -39,6 +39,10 @@ struct agent {
     struct control_stream *control;
     struct report_stream *report;
     void (*attached)(const struct agent *agent);
+    struct reactor_timer restart;
+    const char *restart_program; /* NULL: no restart was asked for */
+    char **restart_argv;
+    int restart_tries;
 };
 
 /* Passes an event to the core and does the actions that the core returns. An event that arises during an action (a

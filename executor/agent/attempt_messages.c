@@ -173,25 +173,35 @@ static void end_load(struct agent_rank *r, const Trainyard__V1__RankEnd *m) {
 }
 
 static status_t rank_recover(struct agent_rank *r, const Trainyard__V1__RankStatus *record,
-                             const Trainyard__V1__AttemptEnded *known, struct err *e) {
+                             const Trainyard__V1__AttemptEnded *known, const struct agent_attempt *running,
+                             struct err *e) {
     r->rank = record->rank;
+    for (size_t i = 0; running && i < running->n_ranks; i++)
+        if (running->ranks[i].rank == record->rank)
+            *r = running->ranks[i];
     r->pid = record->pid;
     r->pid_start_time = record->pid_start_time;
+    if (r->state == AGENT_RANK_RUNS)
+        return ST_OK;
     for (size_t i = 0; known && i < known->n_ranks && !r->has_end; i++)
         if (known->ranks[i]->rank == r->rank)
             end_load(r, known->ranks[i]);
     return r->has_end || r->pid <= 0 ? ST_OK : reap_stranger(r->pid, r->pid_start_time, STRANGER_MS, e);
 }
 
-status_t attempt_recover(struct agent_core *core, const Trainyard__V1__AttemptStatus *record, struct err *e) {
+status_t attempt_recover(struct agent_core *core, const Trainyard__V1__AttemptStatus *record,
+                         const struct agent_attempt *running, struct err *e) {
     CLEANUP(freep) struct agent_rank *ranks = alloc_zeroed(record->n_ranks, sizeof *ranks);
     const struct agent_attempt known = { .job = record->job,
                                          .attempt = record->attempt,
                                          .world_size = record->world_size,
                                          .ranks = ranks,
-                                         .n_ranks = record->n_ranks };
+                                         .n_ranks = record->n_ranks,
+                                         .threads = running ? running->threads : 0,
+                                         .max_threads = running ? running->max_threads : 0,
+                                         .pinned = running && running->pinned };
     for (size_t i = 0; i < known.n_ranks; i++)
-        TRY(rank_recover(&ranks[i], record->ranks[i], record->end, e));
+        TRY(rank_recover(&ranks[i], record->ranks[i], record->end, running, e));
     agent_core_load(core, &known, clock_wall_us());
     return ST_OK;
 }

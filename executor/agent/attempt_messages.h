@@ -36,7 +36,9 @@ void attempt_status_init(struct attempt_status *s, const struct agent_attempt *a
 void attempt_status_done(struct attempt_status *s);
 
 /* An attempt of an earlier agent, from its record in the directory: kills its processes if they still run, waits until
- * they are gone, and loads the attempt into the core as an ended attempt. */
-MUST_CHECK status_t attempt_recover(struct agent_core *core, const Trainyard__V1__AttemptStatus *record, struct err *e);
+ * they are gone, and loads the attempt into the core as an ended attempt. running: its ranks that were handed over and
+ * continue, and the attempt's threads; NULL: there are none. */
+MUST_CHECK status_t attempt_recover(struct agent_core *core, const Trainyard__V1__AttemptStatus *record,
+                                    const struct agent_attempt *running, struct err *e);
 
 #endif

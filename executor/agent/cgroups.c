@@ -45,6 +45,7 @@ enum {
 static const int64_t MIB = 1 << 20;
 
 struct tree {
+    char place[CGROUP_PATH_BYTES]; /* where this process was found: `own`, or `agent` */
     char own[CGROUP_PATH_BYTES], all[CGROUP_PATH_BYTES + 64], agent[CGROUP_PATH_BYTES + 64];
     size_t n_mount;
     bool unified, moved, has[CGROUP_CONTROLLERS];
@@ -205,6 +206,8 @@ static void controller_lose(struct cgroups *cs, struct tree *t, int c, const str
 }
 
 static status_t tree_move(struct tree *t, struct err *e) {
+    if (t->moved)
+        return ST_OK;
     if (mkdir(t->agent, 0755) < 0 && errno != EEXIST)
         return err_errno(e, "make the control group '%s'", t->agent);
     TRY(cgroup_folder_write(t->agent, "cgroup.procs", "0", e));
@@ -243,7 +246,8 @@ static status_t tree_enable(struct tree *t, struct err *e) {
 static status_t tree_make(struct cgroups *cs, struct tree *t, struct err *e) {
     if (t->unified)
         TRY(tree_enable(t, e));
-    TRY(cgroup_folder_make(t->all, e));
+    if (!cs->o.keep || !cgroup_folder_has(t->all, "cgroup.procs"))
+        TRY(cgroup_folder_make(t->all, e));
     for (int c = 0; t->unified && c < CGROUP_CONTROLLERS; c++)
         if (t->has[c] && controller_enable(t->all, (enum cgroup_controller)c, e) != ST_OK)
             controller_lose(cs, t, c, e);
@@ -257,15 +261,30 @@ static void tree_remove(struct tree *t, deadline_ms_t end) {
         tree_move_back(t);
 }
 
+/* The program that this process executed before may have moved it into the agent's group: `own` is above that. */
+static bool own_leave(char *own, const char *id) {
+    char agent[64];
+    const int n = snprintf(agent, sizeof agent, "/" PREFIX "%.40s-agent", id);
+    const size_t length = strlen(own);
+    if (length <= (size_t)n || strcmp(own + length - (size_t)n, agent) != 0)
+        return false;
+    own[length - (size_t)n] = '\0';
+    return true;
+}
+
 static struct tree *tree_add(struct cgroups *cs, const struct cgroup_place *place) {
     for (size_t i = 0; i < cs->n_trees; i++)
-        if (strcmp(cs->trees[i].own, place->own) == 0)
+        if (strcmp(cs->trees[i].place, place->own) == 0)
             return &cs->trees[i];
     struct tree *t = &cs->trees[cs->n_trees++];
     *t = (struct tree){ .n_mount = place->n_mount, .unified = place->unified };
-    memcpy(t->own, place->own, sizeof t->own);
-    snprintf(t->all, sizeof t->all, "%.1000s/" PREFIX "%.40s", place->own, cs->o.id);
-    snprintf(t->agent, sizeof t->agent, "%.1000s/" PREFIX "%.40s-agent", place->own, cs->o.id);
+    char own[CGROUP_PATH_BYTES];
+    memcpy(own, place->own, sizeof own);
+    memcpy(t->place, place->own, sizeof t->place);
+    t->moved = own_leave(own, cs->o.id);
+    memcpy(t->own, own, sizeof t->own);
+    snprintf(t->all, sizeof t->all, "%.1000s/" PREFIX "%.40s", own, cs->o.id);
+    snprintf(t->agent, sizeof t->agent, "%.1000s/" PREFIX "%.40s-agent", own, cs->o.id);
     return t;
 }
 
@@ -348,7 +367,8 @@ struct cgroups *cgroups_open(const struct cgroups_options *options) {
     cs->o = *options;
     cs->again = (struct reactor_timer){ .fire = again, .ctx = cs };
     cs->ooms.events = -1;
-    leftovers_remove(cs);
+    if (!options->keep)
+        leftovers_remove(cs);
     trees_open(cs);
     if (options->same_user && (tree_with(cs, CGROUP_MEMORY) || tree_with(cs, CGROUP_PIDS)))
         missing_add(cs, "a rank can leave its control groups with their limits",
@@ -429,6 +449,24 @@ status_t cgroup_open(struct cgroups *cs, const char *name, const struct cgroup_l
     *ret = g;
     return ST_OK;
 }
+
+struct cgroup *cgroup_reopen(struct cgroups *cs, const char *name, const struct cgroup_limits *limits) {
+    struct cgroup *g = alloc_zeroed(1, sizeof *g);
+    *g = (struct cgroup){ .owner = cs, .limits = *limits, .ooms = { .events = -1 } };
+    cs->n_open++;
+    snprintf(g->name, sizeof g->name, "%s", name);
+    const struct tree *t = tree_with(cs, CGROUP_MEMORY);
+    if (t) {
+        char folder[CGROUP_PATH_BYTES];
+        folder_of(t, g, folder);
+        g->ooms = cgroup_ooms_open(folder, t->unified);
+        g->before = g->last = memory_count(g, t);
+    }
+    return g;
+}
+
+const char *cgroup_name(const struct cgroup *g) { return g->name; }
+const struct cgroup_limits *cgroup_limits_of(const struct cgroup *g) { return &g->limits; }
 
 status_t cgroup_add(struct cgroup *g, pid_t pid, struct err *e) {
     char folder[CGROUP_PATH_BYTES];

@@ -34,6 +34,7 @@ struct cgroups_options {
     int64_t memory_bytes; /* of all ranks; 0: the host's, less a reserve */
     int cores;            /* of all ranks; 0: no limit */
     bool same_user;       /* ranks are the agent's user, and could change their groups */
+    bool keep;            /* ranks were handed over: the groups stay, for cgroup_reopen */
 };
 
 struct cgroups;
@@ -60,6 +61,10 @@ struct cgroup;
  */
 MUST_CHECK status_t cgroup_open(struct cgroups *cs, const char *name, const struct cgroup_limits *limits,
                                 struct cgroup **ret, struct err *e);
+/* The group of a process that was handed over, with its limits. */
+struct cgroup *cgroup_reopen(struct cgroups *cs, const char *name, const struct cgroup_limits *limits);
+const char *cgroup_name(const struct cgroup *g);
+const struct cgroup_limits *cgroup_limits_of(const struct cgroup *g);
 struct cgroup *cgroup_close(struct cgroup *g); /* NULL is fine */
 MUST_CHECK status_t cgroup_add(struct cgroup *g, pid_t pid, struct err *e);
 void cgroup_kill(struct cgroup *g); /* every process in it; NULL is fine */

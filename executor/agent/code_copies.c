@@ -275,6 +275,45 @@ void code_copies_remove(struct code_copies *cs, int64_t job, int32_t attempt) {
     }
 }
 
+/* ---- handed over ---- */
+
+/* Of the folder that the program before has made. */
+static void copies_resume(struct code_copies *cs, const Trainyard__Handover__Handover *handed) {
+    struct bytes path;
+    bytes_init(&path, sizeof cs->folder - 1);
+    if (file_read(cs->record, &path, NULL) == ST_OK && path.len > 0 && is_own_folder(path.data)) {
+        snprintf(cs->folder, sizeof cs->folder, "%s", path.data);
+        cs->lock = open(cs->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (cs->lock >= 0 && flock(cs->lock, LOCK_EX | LOCK_NB) < 0)
+            closep(&cs->lock); /* a cleaner of the host looks at it */
+    }
+    bytes_done(&path);
+    for (size_t i = 0; i < handed->n_code; i++) {
+        struct copy *k = alloc_zeroed(1, sizeof *k);
+        *k = (struct copy){
+            .list = cs, .next = cs->first, .job = handed->code[i]->job, .attempt = handed->code[i]->attempt
+        };
+        k->limit = (struct reactor_timer){ .fire = limit_fire, .ctx = k };
+        k->path = alloc_copy_text(handed->code[i]->path);
+        cs->first = k;
+    }
+}
+
+bool code_copies_hand_over(const struct code_copies *cs, Trainyard__Handover__Handover *to) {
+    for (const struct copy *k = cs->first; k; k = k->next) {
+        Trainyard__Handover__HandedCode *code = alloc_zeroed(1, sizeof *code);
+        trainyard__handover__handed_code__init(code);
+        code->job = k->job;
+        code->attempt = k->attempt;
+        code->path = alloc_copy_text(k->path);
+        to->code = alloc_grow(to->code, to->n_code, sizeof *to->code);
+        to->code[to->n_code++] = code;
+        if (k->process)
+            return false;
+    }
+    return true;
+}
+
 status_t code_copies_open(const struct host *host, const struct code_copies_owner *owner, struct code_copies **ret,
                           struct err *e) {
     struct code_copies *cs = alloc_zeroed(1, sizeof *cs);
@@ -287,7 +326,9 @@ status_t code_copies_open(const struct host *host, const struct code_copies_owne
         st = err_set(e, ST_INVALID_ARGUMENT, "--directory: the path is too long");
     if (st == ST_OK)
         st = dir_make(cs->cache, 0700, e);
-    if (st == ST_OK && folder_remove(cs, &why) != ST_OK)
+    if (st == ST_OK && host->handed)
+        copies_resume(cs, host->handed);
+    else if (st == ST_OK && folder_remove(cs, &why) != ST_OK)
         log_event(LOG_WARN, "code_not_removed", "reason", LOG_STR(why.msg), NULL);
     if (st != ST_OK) {
         free(cs);

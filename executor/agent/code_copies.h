@@ -28,10 +28,13 @@ struct code_copies_owner {
     void (*ready)(void *ctx, int64_t job, int32_t attempt, Trainyard__V1__CodeReady *ready);
 };
 
-/* Removes what an earlier agent left. */
+/* Removes what an earlier agent left, unless it was handed over. */
 MUST_CHECK status_t code_copies_open(const struct host *host, const struct code_copies_owner *owner,
                                      struct code_copies **ret, struct err *e);
 struct code_copies *code_copies_close(struct code_copies *cs);
+
+/* Adds the copies to what is handed over. False: not now, because one is being made or removed. */
+bool code_copies_hand_over(const struct code_copies *cs, Trainyard__Handover__Handover *to);
 
 /* Begins to make the copy of an attempt. archive: the name of its archive. */
 MUST_CHECK status_t code_copies_start(struct code_copies *cs, int64_t job, int32_t attempt, const char *archive,

@@ -224,6 +224,8 @@ void data_copies_remove(struct data_copies *ds, int64_t job, int32_t attempt) {
     }
 }
 
+bool data_copies_is_empty(const struct data_copies *ds) { return !ds->first; }
+
 struct data_copies *data_copies_new(const struct host *host, const struct data_copies_owner *owner) {
     struct data_copies *ds = alloc_zeroed(1, sizeof *ds);
     *ds = (struct data_copies){ .host = host, .owner = *owner };

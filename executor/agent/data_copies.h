@@ -36,6 +36,8 @@ bool data_copies_needed(const Trainyard__V1__JobSpec *spec);
 /* Begins to copy, if the job of the attempt has remote data. The keys of the order are copied. A failure that comes
  * later is reported. FAILED_PRECONDITION: this host cannot have copies. */
 MUST_CHECK status_t data_copies_start(struct data_copies *ds, const Trainyard__V1__AttemptStart *order, struct err *e);
+/* No attempt has remote data. */
+bool data_copies_is_empty(const struct data_copies *ds);
 /* The attempt has ended: copying stops, and the copies are no longer in use. */
 void data_copies_remove(struct data_copies *ds, int64_t job, int32_t attempt);
 

@@ -264,6 +264,8 @@ void environments_remove(struct environments *es, int64_t job, int32_t attempt) 
         environment_free(k);
 }
 
+bool environments_is_empty(const struct environments *es) { return !es->first; }
+
 struct environments *environments_new(const struct host *host, const struct environments_owner *owner) {
     struct environments *es = alloc_zeroed(1, sizeof *es);
     *es = (struct environments){ .host = host, .owner = *owner };

@@ -30,6 +30,8 @@ MUST_CHECK status_t environments_check(const struct agent_options *options, cons
 /* The attempt needs an environment. */
 MUST_CHECK status_t environments_add(struct environments *es, int64_t job, int32_t attempt,
                                      const Trainyard__V1__ProgramSpec *program, struct err *e);
+/* No attempt has an environment. */
+bool environments_is_empty(const struct environments *es);
 /* If the attempt needs an environment: its code is at this path; "": it has none. A failure is reported. */
 void environments_start(struct environments *es, int64_t job, int32_t attempt, const char *code);
 /* The attempt has ended: a build is stopped, and the environment is no longer in use. */

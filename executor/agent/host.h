@@ -8,6 +8,7 @@
 #include "api/rpc/tls.h"
 #include "base/status.h"
 #include "executor/agent/directory.h"
+#include "executor/agent/handover.h"
 #include "executor/agent/inventory.h"
 #include "executor/agent/peaks.h"
 #include "executor/agent/reactor.h"
@@ -86,6 +87,7 @@ struct host {
     char data_cache[PATH_MAX];  /* the folder of their copies */
     char token_cache[PATH_MAX]; /* the folder of tokens; empty: none */
     struct cache_offer cache_offer;
+    const Trainyard__Handover__Handover *handed; /* what was handed over to this program; NULL: nothing */
 };
 
 #endif

@@ -15,6 +15,8 @@
 
 struct program {
     struct agent *agent;
+    const char *path; /* of this program, or of the one that has replaced its file */
+    char **argv;
     struct reactor_watch signals;
     bool draining, leaving;
 };
@@ -39,6 +41,11 @@ static void signal_ready(void *ctx, uint32_t events) {
         reload(p->agent);
         return;
     }
+    if (info.ssi_signo == SIGUSR2) {
+        if (!p->draining)
+            agent_restart(p->agent, p->path, p->argv);
+        return;
+    }
     if (info.ssi_signo != SIGUSR1) {
         p->leaving = true;
         agent_leave(p->agent, name);
@@ -48,10 +55,10 @@ static void signal_ready(void *ctx, uint32_t events) {
     }
 }
 
-/* A process that starts this program may wait for the line. */
+/* A process that starts this program may wait for the line, and has read it before a restart. */
 static void ready_print(const struct agent *agent) {
     static bool printed;
-    if (!printed)
+    if (!printed && !agent_host(agent)->handed)
         printf("ready %s\n", directory_id(agent_host(agent)->directory));
     fflush(stdout);
     printed = true;
@@ -66,6 +73,7 @@ static status_t signals_open(sigset_t *ret, struct err *e) {
     sigaddset(ret, SIGHUP);
     sigaddset(ret, SIGQUIT);
     sigaddset(ret, SIGUSR1);
+    sigaddset(ret, SIGUSR2);
     errno = pthread_sigmask(SIG_BLOCK, ret, NULL);
     return errno ? err_errno(e, "block signals") : ST_OK;
 }
@@ -85,18 +93,42 @@ static status_t signals_watch(struct program *p, struct reactor *loop, const sig
     return p->signals.fd < 0 ? err_errno(e, "open the signals") : reactor_watch_add(loop, &p->signals, EPOLLIN, e);
 }
 
-static status_t agent_run(const struct agent_options *options, const sigset_t *signals, struct err *e) {
+/* Read at the start: after an upgrade the link has the path of a file that is gone. */
+static status_t program_path(char ret[PATH_MAX], struct err *e) {
+    const ssize_t n = readlink("/proc/self/exe", ret, PATH_MAX - 1);
+    if (n < 0)
+        return err_errno(e, "read the path of this program");
+    ret[n] = '\0';
+    return ST_OK;
+}
+
+static void started_log(const struct host *host) {
+    log_event(LOG_INFO, "started", "executor", LOG_STR(directory_id(host->directory)), "incarnation",
+              LOG_INT(directory_incarnation(host->directory)), "slots", LOG_INT(host->inventory.slots), "devices",
+              LOG_INT(host->inventory.n_devices), "device_reason", LOG_STR(host->inventory.device_reason), NULL);
+}
+
+/* Without what was handed over, the agent starts as after its death, and ends the ranks. */
+static Trainyard__Handover__Handover *handed_take(void) {
+    Trainyard__Handover__Handover *handed = NULL;
+    struct err why;
+    if (handover_take(&handed, &why) != ST_OK)
+        log_event(LOG_ERROR, "ranks_not_taken_over", "reason", LOG_STR(why.msg), NULL);
+    return handed;
+}
+
+static status_t agent_run(const struct agent_options *options, char **argv, const sigset_t *signals, struct err *e) {
+    CLEANUP(handover_freep) Trainyard__Handover__Handover *handed = handed_take();
     CLEANUP(reactor_closep) struct reactor *loop = NULL;
-    struct program p = { .signals.fd = -1 };
+    char path[PATH_MAX];
+    struct program p = { .signals.fd = -1, .path = path, .argv = argv };
+    TRY(program_path(path, e));
     TRY(reactor_open(&loop, e));
-    status_t st = agent_open(options, loop, ready_print, &p.agent, e);
+    status_t st = agent_open(options, loop, handed, ready_print, &p.agent, e);
     if (st == ST_OK)
         st = signals_watch(&p, loop, signals, e);
     if (st == ST_OK) {
-        const struct host *host = agent_host(p.agent);
-        log_event(LOG_INFO, "started", "executor", LOG_STR(directory_id(host->directory)), "incarnation",
-                  LOG_INT(directory_incarnation(host->directory)), "slots", LOG_INT(host->inventory.slots), "devices",
-                  LOG_INT(host->inventory.n_devices), "device_reason", LOG_STR(host->inventory.device_reason), NULL);
+        started_log(agent_host(p.agent));
         st = reactor_run(loop, e);
     }
     p.agent = agent_close(p.agent);
@@ -122,7 +154,7 @@ int main(int argc, char **argv) {
     if (st == ST_OK)
         st = parent_watch(o.parent_pid, &why);
     if (st == ST_OK)
-        st = agent_run(&o.agent, &signals, &why);
+        st = agent_run(&o.agent, argv, &signals, &why);
     if (st != ST_OK) {
         fprintf(stderr, "trainyard-executor: %s\n", why.msg);
         return 1;

@@ -187,6 +187,15 @@ static status_t user_is_free(const struct rank_workers *ws, int64_t job, struct 
     return ST_OK;
 }
 
+static struct worker_process_owner owner_of(struct rank_worker *w) {
+    return (struct worker_process_owner){ .ctx = w,
+                                          .record = on_record,
+                                          .spooled = on_spooled,
+                                          .waiting = on_waiting,
+                                          .broken = on_broken,
+                                          .ended = on_ended };
+}
+
 status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt *at, const struct agent_rank *r,
                             const Trainyard__V1__JobSpec *spec, const char *device, struct rank_worker **ret,
                             struct err *e) {
@@ -194,12 +203,7 @@ status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt 
     struct spool_log *log;
     TRY(user_is_free(ws, at->job, e));
     struct rank_worker *w = worker_new(ws, at->job, at->attempt, r->rank);
-    const struct worker_process_owner owner = { .ctx = w,
-                                                .record = on_record,
-                                                .spooled = on_spooled,
-                                                .waiting = on_waiting,
-                                                .broken = on_broken,
-                                                .ended = on_ended };
+    const struct worker_process_owner owner = owner_of(w);
     TRY(spool_log_open(ws->host->spool, &key, &log, e));
     char group[64];
     snprintf(group, sizeof group, "job-%" PRId64 "-attempt-%d-rank-%d", at->job, (int)at->attempt, (int)r->rank);
@@ -215,6 +219,45 @@ status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt 
                       &owner, &w->process, e));
     *ret = w;
     return ST_OK;
+}
+
+/* ---- handed over ---- */
+
+bool rank_worker_hand_over(const struct rank_worker *w, Trainyard__Handover__HandedRank *ret) {
+    ret->rank = w->rank;
+    ret->address = w->address;
+    ret->stop_step = w->stop_step;
+    if (w->joined) {
+        ret->join.len = trainyard__v1__rank_joined__get_packed_size(w->joined);
+        ret->join.data = alloc_zeroed(ret->join.len, 1);
+        trainyard__v1__rank_joined__pack(w->joined, ret->join.data);
+    }
+    return worker_process_hand_over(w->process, ret->process);
+}
+
+status_t rank_workers_resume(struct rank_workers *ws, int64_t job, int32_t attempt,
+                             const Trainyard__Handover__HandedRank *handed, struct err *e) {
+    const struct host *host = ws->host;
+    const Trainyard__Handover__HandedProcess *process = handed->process;
+    const struct spool_key key = { job, attempt, handed->rank };
+    struct rank_worker *w = worker_new(ws, job, attempt, handed->rank);
+    struct worker_process_options options = {
+        .loop = host->loop, .spool = host->spool, .orphans = host->orphans, .owner = owner_of(w)
+    };
+    w->stop_step = handed->stop_step;
+    w->address = (ProtobufCBinaryData){ .data = alloc_zeroed(handed->address.len, 1), .len = handed->address.len };
+    if (handed->address.len > 0)
+        memcpy(w->address.data, handed->address.data, handed->address.len);
+    if (handed->joined)
+        w->joined = trainyard__v1__rank_joined__unpack(NULL, handed->join.len, handed->join.data);
+    TRY(spool_log_open(host->spool, &key, &options.log, e));
+    const struct cgroup_limits limits = { .memory_bytes = process->memory_bytes,
+                                          .processes_max = process->processes_max };
+    options.cgroup = *process->group ? cgroup_reopen(host->cgroups, process->group, &limits) : NULL;
+    const status_t st = worker_process_resume(&options, process, &w->process, e);
+    if (st != ST_OK)
+        cgroup_close(options.cgroup);
+    return st;
 }
 
 static int max_threads(const struct host *host, const struct agent_attempt *at) {

@@ -43,6 +43,12 @@ void rank_workers_free(struct rank_workers *ws); /* kills the processes that sti
 MUST_CHECK status_t rank_workers_spawn(struct rank_workers *ws, const struct agent_attempt *at,
                                        const struct agent_rank *r, const Trainyard__V1__JobSpec *spec,
                                        const char *device, struct rank_worker **ret, struct err *e);
+/* A rank that was handed over: its process continues with its spool log. */
+MUST_CHECK status_t rank_workers_resume(struct rank_workers *ws, int64_t job, int32_t attempt,
+                                        const Trainyard__Handover__HandedRank *handed, struct err *e);
+/* Fills in a rank that is to be handed over, except its device, progress and CPUs, which the core knows. `ret` has a
+ * message of a process, and borrows from w. False: it cannot be handed over now. */
+bool rank_worker_hand_over(const struct rank_worker *w, Trainyard__Handover__HandedRank *ret);
 /* Sends the start order that a worker waits for: its spec, and the settings that this host adds. */
 MUST_CHECK status_t rank_worker_send_start(struct rank_worker *w, const struct agent_attempt *at,
                                            const Trainyard__V1__AttemptStart *order, struct err *e);

@@ -324,6 +324,26 @@ bool relay_drain(struct relay *r) {
     return !r->refused.data;
 }
 
+bool relay_rest(const struct relay *r, struct relay_rest *ret) {
+    const struct bytes *buf = &r->reader.buf;
+    *ret = (struct relay_rest){ .records = { .len = buf->len - r->reader.taken }, .step = r->step };
+    if (buf->data)
+        ret->records.data = (uint8_t *)buf->data + r->reader.taken;
+    for (int i = 0; i < 2; i++)
+        ret->lines[i] = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)r->streams[i].lines.text,
+                                               .len = r->streams[i].lines.n };
+    return !r->refused.data;
+}
+
+/* No line has ended in it. */
+static status_t rest_take(struct relay *r, const struct relay_rest *rest, struct err *e) {
+    r->step = rest->step;
+    for (int i = 0; i < 2; i++)
+        if (rest->lines[i].len > 0)
+            output_lines_feed(&r->streams[i].lines, (const char *)rest->lines[i].data, rest->lines[i].len);
+    return rest->records.len > 0 ? frame_reader_feed(&r->reader, rest->records.data, rest->records.len, e) : ST_OK;
+}
+
 static status_t stream_open(struct relay *r, int i, const char *name, int fd, struct err *e) {
     struct stream *s = &r->streams[i];
     s->relay = r;
@@ -346,6 +366,9 @@ status_t relay_open(const struct relay_options *options, struct relay **ret, str
     r->watch = (struct reactor_watch){ .fd = options->records, .ready = records_ready, .ctx = r };
     TRY(stream_open(r, 0, "stdout", options->out, e));
     TRY(stream_open(r, 1, "stderr", options->err, e));
+    if (options->rest)
+        TRY(rest_take(r, options->rest, e));
+    r->o.rest = NULL;
     TRY(reactor_watch_add(options->loop, &r->watch, EPOLLIN, e));
     *ret = take_ptr(&r);
     return ST_OK;

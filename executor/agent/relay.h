@@ -32,12 +32,19 @@ struct relay_owner {
     void (*broken)(void *ctx, const char *sentence); /* the worker wrote no valid record: nothing more is read */
 };
 
+/* What a relay has read and not passed on, and its newest step: for the relay of the next program in this process. */
+struct relay_rest {
+    ProtobufCBinaryData records, lines[2]; /* of stdout and stderr */
+    int64_t step;
+};
+
 /* log NULL: nothing is spooled (a sample). out, err: -1 if there is none. */
 struct relay_options {
     struct reactor *loop;
     struct spool *spool;
     struct spool_log *log;
     int records, out, err;
+    const struct relay_rest *rest; /* NULL: the pipes are new */
     struct relay_owner owner;
 };
 MUST_CHECK status_t relay_open(const struct relay_options *options, struct relay **ret, struct err *e);
@@ -60,6 +67,9 @@ void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row);
 
 /* From now on nothing is spooled, and a record that waits for space is dropped: the log is about to be removed. */
 void relay_discard(struct relay *r);
+
+/* The data are valid until the relay is used again. False: the spool has refused a record, which is in no rest. */
+bool relay_rest(const struct relay *r, struct relay_rest *ret);
 
 /* The newest step in a metric row; -1 before the first row. */
 int64_t relay_step(const struct relay *r);

@@ -193,6 +193,8 @@ void shard_uploads_remove(struct shard_uploads *us, int64_t job, int32_t attempt
             worker_process_kill(u->process, "was killed because the attempt has ended");
 }
 
+bool shard_uploads_is_empty(const struct shard_uploads *us) { return !us->first && !us->stores; }
+
 struct shard_uploads *shard_uploads_new(const struct host *host, const struct shard_uploads_owner *owner) {
     struct shard_uploads *us = alloc_zeroed(1, sizeof *us);
     *us = (struct shard_uploads){ .host = host, .owner = *owner };

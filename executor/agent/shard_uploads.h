@@ -22,6 +22,8 @@ struct shard_uploads *shard_uploads_free(struct shard_uploads *us); /* NULL is f
 
 /* Keeps what uploads of the attempt need, if its checkpoints are in a store. The keys of the order are copied. */
 void shard_uploads_add(struct shard_uploads *us, const Trainyard__V1__AttemptStart *order);
+/* No attempt has checkpoints in a store. */
+bool shard_uploads_is_empty(const struct shard_uploads *us);
 /* A rank has written the shard of a step. Ignored if an upload of the rank runs. */
 void shard_uploads_start(struct shard_uploads *us, int64_t job, int32_t attempt, int32_t rank, int64_t step);
 /* The attempt has ended: its uploads stop, and its keys are overwritten. */

@@ -347,6 +347,8 @@ void text_encoders_open_cache(struct host *host) {
     host->token_cache[0] = '\0';
 }
 
+bool text_encoders_is_empty(const struct text_encoders *es) { return !es->first; }
+
 struct text_encoders *text_encoders_new(const struct host *host, const struct text_encoders_owner *owner) {
     struct text_encoders *es = alloc_zeroed(1, sizeof *es);
     *es = (struct text_encoders){ .host = host, .owner = *owner };

@@ -30,6 +30,8 @@ struct text_encoders *text_encoders_free(struct text_encoders *es); /* NULL is f
  * waits for another text, or if the host encodes TEXT_ENCODERS_MAX. */
 void text_encoders_start(struct text_encoders *es, int64_t job, int32_t attempt, int32_t rank,
                          const Trainyard__V1__EncodeText *text);
+/* No text is being encoded. */
+bool text_encoders_is_empty(const struct text_encoders *es);
 /* The attempt has ended: its processes end too. What they were encoding is begun again by whoever needs it. */
 void text_encoders_remove(struct text_encoders *es, int64_t job, int32_t attempt);
 

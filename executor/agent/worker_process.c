@@ -121,6 +121,14 @@ static void limits_read(struct worker_process *p) {
                      "can be started");
 }
 
+static void limits_check(void *ctx);
+
+static void limits_watch(struct worker_process *p) {
+    p->limits = (struct reactor_timer){ .fire = limits_check, .ctx = p };
+    if (p->o.cgroup)
+        reactor_timer_set(p->o.loop, &p->limits, LIMITS_CHECK_MS);
+}
+
 static void limits_check(void *ctx) {
     struct worker_process *p = ctx;
     limits_read(p);
@@ -192,7 +200,7 @@ static void relay_record(void *ctx, const Trainyard__V1__WorkerRecord *record) {
     p->o.owner.record(p->o.owner.ctx, record);
 }
 
-static status_t watches_open(struct worker_process *p, struct err *e) {
+static status_t watches_open(struct worker_process *p, const struct relay_rest *rest, struct err *e) {
     struct relay_options relay = {
         .loop = p->o.loop,
         .spool = p->o.spool,
@@ -200,6 +208,7 @@ static status_t watches_open(struct worker_process *p, struct err *e) {
         .records = p->process.records,
         .out = p->process.out,
         .err = p->process.err,
+        .rest = rest,
         .owner = { .ctx = p,
                    .record = relay_record,
                    .spooled = relay_spooled,
@@ -225,15 +234,69 @@ status_t worker_process_open(const struct worker_process_options *options, struc
     orphans_add_worker(p->o.orphans, p->process.pid);
     st = p->o.cgroup ? cgroup_add(p->o.cgroup, p->process.pid, e) : ST_OK;
     if (st == ST_OK)
-        st = watches_open(p, e);
+        st = watches_open(p, NULL, e);
     if (st != ST_OK) {
         p->o.cgroup = NULL;
         worker_process_close(p);
         return st;
     }
-    p->limits = (struct reactor_timer){ .fire = limits_check, .ctx = p };
-    if (p->o.cgroup)
-        reactor_timer_set(p->o.loop, &p->limits, LIMITS_CHECK_MS);
+    limits_watch(p);
+    *ret = p;
+    return ST_OK;
+}
+
+/* ---- handed over ---- */
+
+bool worker_process_hand_over(const struct worker_process *p, Trainyard__Handover__HandedProcess *ret) {
+    struct relay_rest rest;
+    const struct cgroup_limits *limits = p->o.cgroup ? cgroup_limits_of(p->o.cgroup) : NULL;
+    if (p->dead || p->killed || p->commands.len > 0 || !relay_rest(p->relay, &rest))
+        return false;
+    trainyard__handover__handed_process__init(ret);
+    ret->pid = p->process.pid;
+    ret->start_time = p->process.start_time;
+    ret->pidfd = p->process.pidfd;
+    ret->commands = p->process.commands;
+    ret->records = p->process.records;
+    ret->out = p->process.out;
+    ret->err = p->process.err;
+    ret->unread = rest.records;
+    ret->out_line = rest.lines[0];
+    ret->err_line = rest.lines[1];
+    ret->step = rest.step;
+    if (limits) {
+        ret->group = (char *)(uintptr_t)cgroup_name(p->o.cgroup);
+        ret->memory_bytes = limits->memory_bytes;
+        ret->processes_max = limits->processes_max;
+    }
+    return true;
+}
+
+status_t worker_process_resume(const struct worker_process_options *options,
+                               const Trainyard__Handover__HandedProcess *handed, struct worker_process **ret,
+                               struct err *e) {
+    struct worker_process *p = alloc_zeroed(1, sizeof *p);
+    const struct relay_rest rest = { .records = handed->unread,
+                                     .lines = { handed->out_line, handed->err_line },
+                                     .step = handed->step };
+    p->o = *options;
+    bytes_init(&p->commands, COMMANDS_MAX_BYTES);
+    p->process = (struct spawned){ .pid = handed->pid,
+                                   .start_time = handed->start_time,
+                                   .pidfd = handed->pidfd,
+                                   .commands = handed->commands,
+                                   .records = handed->records,
+                                   .out = handed->out,
+                                   .err = handed->err };
+    orphans_add_worker(p->o.orphans, p->process.pid);
+    cgroup_facts_read(p->o.cgroup, &p->facts); /* what it says has been reported */
+    const status_t st = watches_open(p, &rest, e);
+    if (st != ST_OK) {
+        p->o.cgroup = NULL;
+        worker_process_close(p);
+        return st;
+    }
+    limits_watch(p);
     *ret = p;
     return ST_OK;
 }

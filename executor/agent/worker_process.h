@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "executor/agent/cgroups.h"
 #include "executor/agent/core/exit_reason.h"
+#include "executor/agent/handover.h"
 #include "executor/agent/reactor.h"
 #include "executor/agent/relay.h"
 #include "executor/agent/spawn.h"
@@ -41,9 +42,18 @@ struct worker_process_options {
 /* On failure the caller still owns `cgroup`. */
 MUST_CHECK status_t worker_process_open(const struct worker_process_options *options, struct worker_process **ret,
                                         struct err *e);
+/* The process of the program that this process executed before (handover.h). It need not have died: a death while no
+ * program watched is found at once. */
+MUST_CHECK status_t worker_process_resume(const struct worker_process_options *options,
+                                          const Trainyard__Handover__HandedProcess *handed, struct worker_process **ret,
+                                          struct err *e);
 /* Kills and reaps the process if it still runs. */
 struct worker_process *worker_process_close(struct worker_process *p);
 CLEANUP_DEFINE(struct worker_process *, worker_process_close)
+
+/* Fills in a process that is to be handed over; the data are valid until p is used again. False: it cannot be handed
+ * over now, because it has died, or a command or a record waits. */
+bool worker_process_hand_over(const struct worker_process *p, Trainyard__Handover__HandedProcess *ret);
 
 pid_t worker_process_pid(const struct worker_process *p);
 int64_t worker_process_start_time(const struct worker_process *p);

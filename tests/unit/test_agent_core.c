@@ -324,6 +324,52 @@ static void an_earlier_agents_attempt_has_ended_with_it(void **state) {
     assert_int_equal(agent_core_find_rank(core, JOB, 3, 1)->end.cause, EXIT_CAUSE(FINISHED));
 }
 
+static void a_rank_that_was_handed_over_continues_beside_one_that_has_ended(void **state) {
+    (void)state;
+    struct agent_rank ranks[2] = {
+        { .rank = 0, .pid = 5, .state = AGENT_RANK_RUNS, .device = 1, .joined = true },
+        { .rank = 1, .pid = 6, .has_end = true },
+    };
+    const struct agent_attempt known = {
+        .job = JOB, .attempt = 3, .world_size = 2, .ranks = ranks, .n_ranks = 2, .threads = 2
+    };
+    agent_core_load(core, &known, 9);
+    assert_false(agent_core_find(core, JOB, 3)->ended);
+    assert_int_equal(agent_core_ranks_open(core), 1);
+    const struct agent_attempt *at;
+    assert_int_equal(agent_core_rank_on(core, 1, &at)->pid, 5);
+    order(4, 2, true);
+    only(AGENT_ACT_REPORT_ATTEMPT_ENDED); /* one of the two GPUs is in use */
+    step((struct agent_event){ .kind = AGENT_EV_ATTACHED });
+    only(AGENT_ACT_REPORT_JOINED);
+    wait_ms(HANG_MS / 2);
+    assert_int_equal(count(AGENT_ACT_KILL), 0);
+    exits(3, 0, 0, 0);
+    assert_true(agent_core_find(core, JOB, 3)->ended);
+}
+
+static void only_a_core_whose_ranks_just_run_is_quiet(void **state) {
+    (void)state;
+    assert_true(agent_core_is_quiet(core));
+    run(1, 2, false);
+    assert_true(agent_core_is_quiet(core));
+    step((struct agent_event){ .kind = AGENT_EV_SPOOL_WAIT, .attempt = 1, .flag = true });
+    assert_false(agent_core_is_quiet(core));
+    step((struct agent_event){ .kind = AGENT_EV_SPOOL_WAIT, .attempt = 1, .flag = false });
+    assert_true(agent_core_is_quiet(core));
+    const struct final_report final = { .received = true, .cause = EXIT_CAUSE(FINISHED) };
+    step((struct agent_event){ .kind = AGENT_EV_FINAL_REPORT, .attempt = 1, .final = &final });
+    assert_false(agent_core_is_quiet(core));
+    exits(1, 0, 0, 0);
+    assert_true(agent_core_is_quiet(core)); /* rank 1 still runs */
+    step((struct agent_event){ .kind = AGENT_EV_STOP, .attempt = 1, .grace_ms = 5000, .text = "stop" });
+    assert_false(agent_core_is_quiet(core));
+    exits(1, 1, 0, 0);
+    assert_true(agent_core_is_quiet(core)); /* an ended attempt waits for its acknowledgement */
+    step((struct agent_event){ .kind = AGENT_EV_LEAVE });
+    assert_false(agent_core_is_quiet(core));
+}
+
 static void run_pinned(int32_t attempt, int max_threads) {
     static const int32_t ranks[] = { 0 };
     const struct agent_start start = {
@@ -410,6 +456,8 @@ int main(void) {
         TEST(an_agent_that_drains_leaves_its_ranks_to_the_controller),
         TEST(an_agent_that_drains_can_be_asked_to_leave),
         TEST(an_earlier_agents_attempt_has_ended_with_it),
+        TEST(a_rank_that_was_handed_over_continues_beside_one_that_has_ended),
+        TEST(only_a_core_whose_ranks_just_run_is_quiet),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

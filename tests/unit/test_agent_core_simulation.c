@@ -397,6 +397,8 @@ static void restart(struct world *w) {
     struct agent_core *old = w->core;
     w->core = core_new(w->now);
     for (const struct agent_attempt *at = agent_core_first(old); at; at = at->next) {
+        for (size_t i = 0; i < at->n_ranks; i++)
+            at->ranks[i].state = AGENT_RANK_CLOSED; /* the directory has no state: nothing was handed over */
         agent_core_load(w->core, at, 1000 * w->now);
         for (size_t i = 0; i < at->n_ranks; i++) {
             struct process *p = process_of(w, at->job, at->attempt, at->ranks[i].rank);

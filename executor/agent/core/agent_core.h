@@ -221,11 +221,16 @@ struct agent_core *agent_core_new(const struct agent_core_config *config, int64_
 struct agent_core *agent_core_free(struct agent_core *c);
 CLEANUP_DEFINE(struct agent_core *, agent_core_free)
 
-/* Before the first step: an attempt of an earlier agent, whose processes are gone by now. Copies the fields of `known`
- * and its ranks that are not internal; a rank without an end died with that agent. */
+/* Before the first step: an attempt of an earlier agent. Copies the fields of `known` and its ranks that are not
+ * internal. A rank whose state is AGENT_RANK_RUNS was handed over and continues; the processes of the others are gone,
+ * and one without an end died with that agent. */
 void agent_core_load(struct agent_core *c, const struct agent_attempt *known, int64_t wall_us);
 
 void agent_core_step(struct agent_core *c, const struct agent_event *event, int64_t now_ms, struct agent_actions *ret);
+
+/* Nothing is under way but ranks that run: the agent does not leave, and no rank is about to end or to be closed, or
+ * waits for the spool. Such a state can be handed over (agent_core_load). */
+bool agent_core_is_quiet(const struct agent_core *c);
 
 /* When the next AGENT_EV_TICK is due. An earlier tick does no harm. */
 int64_t agent_core_deadline_ms(const struct agent_core *c);

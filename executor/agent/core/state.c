@@ -128,6 +128,7 @@ struct agent_core *agent_core_new(const struct agent_core_config *config, int64_
     if (config->n_cpus)
         memcpy(c->cpus, config->cpus, (size_t)config->n_cpus * sizeof *c->cpus);
     c->config.cpus = c->cpus;
+    c->now_ms = now_ms;
     c->hang_check_ms = now_ms + HANG_CHECK_MS;
     return c;
 }
@@ -146,23 +147,63 @@ struct agent_core *agent_core_free(struct agent_core *c) {
     return NULL;
 }
 
+static void load_running(struct agent_core *c, struct agent_rank *r, const struct agent_rank *from) {
+    r->state = AGENT_RANK_RUNS;
+    r->device = from->device;
+    r->joined = from->joined;
+    r->cpus = from->cpus;
+    r->progress = from->progress;
+    r->progress_ms = r->seen_ms = c->now_ms;
+    if (r->device != AGENT_NO_DEVICE)
+        c->devices[r->device].in_use = true;
+}
+
+static void load_ended(struct agent_rank *r, const struct agent_rank *from, int64_t wall_us) {
+    r->state = AGENT_RANK_CLOSED;
+    r->end = from->end;
+    r->has_end = true;
+    if (from->has_end)
+        return;
+    r->end = (struct agent_rank_end){ .status = { .exit_code = -1, .signal = 9 },
+                                      .cause = EXIT_CAUSE(AGENT_LOST),
+                                      .time_us = wall_us };
+    snprintf(r->end.message, sizeof r->end.message, "died with its executor's agent");
+}
+
 void agent_core_load(struct agent_core *c, const struct agent_attempt *known, int64_t wall_us) {
     struct agent_attempt *at = attempt_new(c, known->job, known->attempt, known->world_size, known->n_ranks);
+    at->threads = known->threads;
+    at->max_threads = known->max_threads;
+    at->pinned = known->pinned;
+    at->ended = true;
     for (size_t i = 0; i < at->n_ranks; i++) {
         const struct agent_rank *from = &known->ranks[i];
         struct agent_rank *r = &at->ranks[i];
         r->rank = from->rank;
         r->pid = from->pid;
         r->pid_start_time = from->pid_start_time;
-        r->state = AGENT_RANK_CLOSED;
-        r->end = from->end;
-        if (!from->has_end) {
-            r->end = (struct agent_rank_end){ .status = { .exit_code = -1, .signal = 9 },
-                                              .cause = EXIT_CAUSE(AGENT_LOST),
-                                              .time_us = wall_us };
-            snprintf(r->end.message, sizeof r->end.message, "died with its executor's agent");
-        }
-        r->has_end = true;
+        if (from->state == AGENT_RANK_RUNS)
+            load_running(c, r, from);
+        else
+            load_ended(r, from, wall_us);
+        at->ended &= r->state == AGENT_RANK_CLOSED;
     }
-    at->ended = true;
+}
+
+static bool rank_is_quiet(const struct agent_rank *r) {
+    return r->state == AGENT_RANK_CLOSED || (r->state == AGENT_RANK_RUNS && !r->kill.killed && !r->kill.term_at_ms &&
+                                             !r->kill.kill_at_ms && !r->final.received && !r->waits_for_spool);
+}
+
+bool agent_core_is_quiet(const struct agent_core *c) {
+    if (c->leaving)
+        return false;
+    EACH_ATTEMPT(c, at) {
+        if (!at->ended && (at->stopping || at->acknowledged))
+            return false;
+        EACH_RANK(at, r)
+        if (!rank_is_quiet(r))
+            return false;
+    }
+    return true;
 }
