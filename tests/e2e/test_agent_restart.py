@@ -1,5 +1,5 @@
-"""An executor that executes its program anew (SIGUSR2), for an upgrade or for new options' files: its ranks keep
-running, and their job neither ends, nor restarts, nor loses or repeats a record."""
+"""An executor that executes its program anew (SIGUSR2), as for an upgrade: its ranks keep running, and their job neither
+ends, nor restarts, nor loses or repeats a record."""
 
 import os
 import shutil
@@ -38,6 +38,7 @@ def running(service, job):
     return service.json("get", job)["state"] == "RUNNING"
 
 
+@pytest.mark.sanitized
 def test_a_gang_of_two_hosts_keeps_its_processes_its_losses_and_its_bits(two_hosts, tiny):
     spec = tiny(steps=STEPS, data=2, every=100)
     alone = two_hosts.wait_end(two_hosts.submit(spec))
@@ -110,6 +111,7 @@ def test_a_death_right_after_a_restart_is_a_death_as_ever(service, tiny):
     assert int(service.series(job, "loss")["points"]) == STEPS
 
 
+@pytest.mark.sanitized
 def test_a_program_keeps_its_processes_and_its_output(service):
     script = 'i=0; while [ $i -lt 200 ]; do echo "line $i"; printf "half "; i=$((i+1)); sleep 0.02; echo "$i"; done'
     job = service.submit(program(script, ranks=2))
@@ -129,14 +131,10 @@ class Second:
     def __init__(self, service, folder):
         self.path, self.log = folder / "trainyard-executor", open(folder / "log", "ab")
         shutil.copy(BIN / "trainyard-executor", self.path)
-        others = {"--worker": "trainyard-worker", "--program": "trainyard-program", "--code": "trainyard-code",
-                  "--environment": "trainyard-environment", "--data": "trainyard-data"}
-        others = [word for option, name in others.items() for word in (option, str(BIN / name))
-                  if option == "--worker"]
         roots = [word for word in service.arguments if word.startswith("/")]
         self.process = subprocess.Popen(
-            [self.path, "--controller", service.address, "--directory", folder / "executor", "--slots", "1", *others,
-             *[word for root in roots for word in ("--data-root", root)],
+            [self.path, "--controller", service.address, "--directory", folder / "executor", "--slots", "1",
+             "--worker", BIN / "trainyard-worker", *[word for root in roots for word in ("--data-root", root)],
              "--checkpoint-root", str(service.directory)],
             stdout=self.log, stderr=self.log, env={**service.environment(), **sanitizer_environment(service.reports)})
 
