@@ -14,7 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AGAIN_MS = 20, LOGGED_AFTER = 250 };
+enum {
+    AGAIN_MS = 20,
+    LOGGED_AFTER = 250, /* of these pauses */
+    AGAIN_LATER_MS = 500,
+};
 
 /* ---- what is handed over ---- */
 
@@ -81,11 +85,13 @@ static bool state_fill(const struct agent *a, Trainyard__Handover__Handover *h) 
 
 static void later(struct agent *a) {
     if (a->restart_tries++ == LOGGED_AFTER)
-        log_event(LOG_INFO, "restart_waits", "message",
-                  LOG_STR("the agent executes its program again when no rank is about to end, and no attempt has a "
-                          "Python environment, remote data or checkpoints in a store"),
-                  NULL);
-    reactor_timer_set(a->host.loop, &a->restart, AGAIN_MS);
+        log_event(
+            LOG_INFO, "restart_waits", "message",
+            LOG_STR("the agent executes its program again when no rank is about to end or waits for the spool, no "
+                    "code is being copied, and no attempt has a Python environment, remote data or checkpoints "
+                    "in a store"),
+            NULL);
+    reactor_timer_set(a->host.loop, &a->restart, a->restart_tries <= LOGGED_AFTER ? AGAIN_MS : AGAIN_LATER_MS);
 }
 
 void agent_restart_tick(void *ctx) {

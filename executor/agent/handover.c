@@ -92,8 +92,9 @@ status_t handover_exec(const char *program, char **argv, const Trainyard__Handov
     TRY(others_close_on_exec(e));
     snprintf(number, sizeof number, "%d", fd);
     if (!descriptors_inherit(state, true) || fcntl(fd, F_SETFD, 0) < 0 || setenv(VARIABLE, number, 1) < 0) {
+        const status_t refused = err_errno(e, "hand over the descriptors");
         descriptors_inherit(state, false);
-        return err_errno(e, "hand over the descriptors");
+        return refused;
     }
     execv(program, argv);
     const status_t st = err_errno(e, "execute '%s'", program);

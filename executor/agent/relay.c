@@ -332,7 +332,7 @@ bool relay_rest(const struct relay *r, struct relay_rest *ret) {
     for (int i = 0; i < 2; i++)
         ret->lines[i] = (ProtobufCBinaryData){ .data = (uint8_t *)(uintptr_t)r->streams[i].lines.text,
                                                .len = r->streams[i].lines.n };
-    return !r->refused.data;
+    return !r->refused.data && !r->notice.armed;
 }
 
 /* No line has ended in it. */

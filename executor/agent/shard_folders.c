@@ -156,6 +156,6 @@ void sample_folders_remove(const struct host *host, int64_t sample) {
 
 void shard_folders_begin(const struct host *host) {
     char all[PATH_MAX];
-    if (!host->handed && *host->data_cache && print(all, host->data_cache, FOLDER))
+    if (*host->data_cache && print(all, host->data_cache, FOLDER))
         remove_below(all, directory_id(host->directory));
 }

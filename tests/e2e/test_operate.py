@@ -74,7 +74,7 @@ def operator(text_file):
 @pytest.fixture(scope="module")
 def service(operator):
     """The page from its first command to its last."""
-    ca, certificates, folder, controller, tokens, executor, person = operator.blocks
+    ca, certificates, folder, controller, tokens, executor, person, project = operator.blocks
     operator.run(ca)
     operator.run(certificates)
     operator.run(folder)
@@ -85,6 +85,7 @@ def service(operator):
     listed = operator.run(person).stdout
     assert "ATTACHED" in listed and "ci " in listed and "gpu-1 " in listed
     operator.person = "".join(line + "\n" for line in person.splitlines() if line.startswith("export"))
+    operator.run(operator.person + project)
     return operator
 
 

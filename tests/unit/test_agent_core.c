@@ -244,12 +244,33 @@ static void a_new_stream_gets_the_reports_that_its_hello_lacks(void **state) {
     (void)state;
     run(1, 2, false);
     rank_event(AGENT_EV_JOINED, 1, 1);
+    const struct final_report final = { .received = true, .cause = EXIT_CAUSE(FINISHED) };
+    step((struct agent_event){ .kind = AGENT_EV_FINAL_REPORT, .attempt = 1, .final = &final });
     step((struct agent_event){ .kind = AGENT_EV_EXITED, .attempt = 1, .status = { .exit_code = 0 }, .flag = false });
     only(AGENT_ACT_REPORT_ENDED); /* reported although a full spool still holds its records */
     step((struct agent_event){ .kind = AGENT_EV_ATTACHED });
     assert_int_equal(only(AGENT_ACT_REPORT_ENDED)->rank, 0);
     assert_int_equal(only(AGENT_ACT_REPORT_JOINED)->rank, 1);
     assert_int_equal(only(AGENT_ACT_REPORT_THREADS)->rank, 1);
+}
+
+static void the_final_report_behind_a_full_spool_is_waited_for(void **state) {
+    (void)state;
+    run(1, 1, false);
+    step((struct agent_event){ .kind = AGENT_EV_EXITED, .attempt = 1, .status = { .exit_code = 0 }, .flag = false });
+    assert_int_equal(count(AGENT_ACT_REPORT_ENDED), 0);
+    const struct final_report final = { .received = true, .cause = EXIT_CAUSE(FINISHED), .message = "all done" };
+    step((struct agent_event){ .kind = AGENT_EV_FINAL_REPORT, .attempt = 1, .final = &final });
+    step((struct agent_event){ .kind = AGENT_EV_EXITED, .attempt = 1, .status = { .exit_code = 0 }, .flag = true });
+    only(AGENT_ACT_REPORT_ENDED);
+    assert_string_equal(message_of(1, 0), "all done");
+}
+
+static void a_killed_rank_has_no_report_to_wait_for(void **state) {
+    (void)state;
+    run(1, 1, false);
+    step((struct agent_event){ .kind = AGENT_EV_EXITED, .attempt = 1, .status = { .signal = 9 }, .flag = false });
+    only(AGENT_ACT_REPORT_ENDED);
 }
 
 static void an_agent_that_leaves_exits_when_its_ranks_have_ended_and_all_is_sent(void **state) {
@@ -451,6 +472,8 @@ int main(void) {
         TEST(ranks_are_bound_to_their_cores_and_moved_when_others_start_and_end),
         TEST(a_rank_gets_no_more_cores_than_it_wants),
         TEST(a_new_stream_gets_the_reports_that_its_hello_lacks),
+        TEST(the_final_report_behind_a_full_spool_is_waited_for),
+        TEST(a_killed_rank_has_no_report_to_wait_for),
         TEST(an_agent_that_leaves_exits_when_its_ranks_have_ended_and_all_is_sent),
         TEST(an_agent_that_leaves_does_not_wait_for_ever),
         TEST(an_agent_that_drains_leaves_its_ranks_to_the_controller),

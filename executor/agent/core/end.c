@@ -76,6 +76,22 @@ static bool needs_inspection(const struct agent_core *c, const struct agent_rank
            cause != EXIT_CAUSE(STOPPED);
 }
 
+/* The spool has refused a record: the final report may be among those that still wait in the pipe. */
+static bool report_may_follow(const struct agent_rank *r) {
+    return !r->drained && !r->final.received && r->status.signal == 0;
+}
+
+static void end_seek(struct agent_core *c, struct agent_attempt *at, struct agent_rank *r) {
+    struct exit_reason reason;
+    reason_find(c, r, &reason);
+    if (needs_inspection(c, r, reason.cause)) {
+        r->inspect_until_ms = c->now_ms + INSPECT_MAX_MS;
+        act(c, AGENT_ACT_INSPECT, at, r)->device = r->device;
+    } else {
+        end_decide(c, at, r);
+    }
+}
+
 static void died(struct agent_core *c, struct agent_attempt *at, struct agent_rank *r, const struct agent_event *ev) {
     struct exit_reason reason;
     r->state = AGENT_RANK_DEAD;
@@ -85,12 +101,8 @@ static void died(struct agent_core *c, struct agent_attempt *at, struct agent_ra
     r->left = c->leaving && !c->draining;
     threads_freed(c);
     reason_find(c, r, &reason);
-    if (needs_inspection(c, r, reason.cause)) {
-        r->inspect_until_ms = c->now_ms + INSPECT_MAX_MS;
-        act(c, AGENT_ACT_INSPECT, at, r)->device = r->device;
-    } else {
-        end_decide(c, at, r);
-    }
+    if (!report_may_follow(r))
+        end_seek(c, at, r);
     if (reason.cause != EXIT_CAUSE(FINISHED) && !at->stopping)
         others_stop(c, at);
 }
@@ -100,6 +112,8 @@ void end_exited(struct agent_core *c, struct agent_attempt *at, struct agent_ran
     r->step = ev->step;
     if (r->state == AGENT_RANK_RUNS)
         died(c, at, r, ev);
+    else if (!r->has_end && !r->inspect_until_ms && !report_may_follow(r))
+        end_seek(c, at, r);
     close_if_done(c, at, r);
 }
 

@@ -154,6 +154,7 @@ static void load_running(struct agent_core *c, struct agent_rank *r, const struc
     r->cpus = from->cpus;
     r->progress = from->progress;
     r->progress_ms = r->seen_ms = c->now_ms;
+    c->share_cores_ms = c->now_ms + 1; /* cores that were free may not have been given out yet */
     if (r->device != AGENT_NO_DEVICE)
         c->devices[r->device].in_use = true;
 }
