@@ -131,7 +131,7 @@ def test_what_is_not_a_hosts_own_does_not_attach(service, name, other, sentence)
 
 def test_no_command_line_and_no_log_has_a_secret(service):
     secrets = [path.read_text().strip() for path in service.directory.glob("*.token")]
-    assert len(secrets) == 3 and all(len(secret) == 74 for secret in secrets)
+    assert len(secrets) == 4 and all(len(secret) == 74 for secret in secrets)
     seen = "".join(line for process in service.started for line in
                    (pathlib.Path(f"/proc/{process.pid}/cmdline").read_text(), *descendants(process.pid).values()))
     seen += "".join((service.directory / log).read_text() for log in ("controller.log", "executor.log"))
