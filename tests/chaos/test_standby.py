@@ -191,6 +191,7 @@ def pair():
     remove_tree(folder)
 
 
+@pytest.mark.waits
 def test_a_promoted_synchronous_standby_has_everything_that_was_acknowledged(pair, tiny):
     steps = 4000
     spec = tiny(steps=steps, data=2, every=100, **SLOW)
