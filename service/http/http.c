@@ -51,7 +51,7 @@ static enum MHD_Result answer_text(struct MHD_Connection *connection, unsigned c
 static status_t admit(const struct http *h, struct MHD_Connection *connection, struct err *e) {
     const struct rpc_peer peer = { .tls = true };
     uint8_t digest[SHA256_BYTES];
-    char caller[RPC_CALLER_BYTES];
+    char caller[RPC_CALLER_BYTES], scope[RPC_SCOPE_BYTES] = "";
     const uint8_t *token;
     size_t n;
     const char *header = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_AUTHORIZATION);
@@ -60,7 +60,9 @@ static status_t admit(const struct http *h, struct MHD_Connection *connection, s
     if (!header || !bearer_read((const uint8_t *)header, strlen(header), &token, &n))
         return err_set(e, ST_UNAUTHENTICATED, "/metrics needs a token: send the header 'Authorization: Bearer TOKEN'");
     sha256_of(token, n, digest);
-    return h->access->check(h->access->ctx, digest, &peer, TRAINYARD__V1__ROLE__VIEWER, "/metrics", caller, e);
+    TRY(h->access->check(h->access->ctx, digest, &peer, TRAINYARD__V1__ROLE__VIEWER, "/metrics", caller, e));
+    /* No RPC: it is about the whole cluster, so that a token of a project is refused. */
+    return h->access->check_request(h->access->ctx, digest, "", "/metrics", NULL, scope, e);
 }
 
 static enum MHD_Result refuse(struct MHD_Connection *connection, status_t st, const struct err *e) {

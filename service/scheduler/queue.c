@@ -504,10 +504,11 @@ static enum step try_first(struct scheduler *s, struct queue *q, enum scheduler_
     else if (line->kept == 0)
         report_limit(s, w.job, limit, p);
     line->items[line->kept++] = w;
+    if (s->capacity[slot].free > 0 && w.world_size > sum.width)
+        return STEP_NEXT; /* wider than all executors: it stops no job */
     if (limit != QUEUE_LIMIT_NONE)
         return keep_turn(s, q, slot, &w, limit);
-    if (s->capacity[slot].free == 0 || w.world_size <= sum.width)
-        block(s, w.job, first);
+    block(s, w.job, first);
     return STEP_NEXT;
 }
 

@@ -91,3 +91,9 @@ def test_files_that_are_no_pair_are_one_sentence(shared_service, tmp_path, pair)
     (tmp_path / "empty.pem").write_text("")
     c = Monitored(shared_service, tmp_path, "unpaired", ["--tls-cert", pair[0], "--tls-key", tmp_path / "empty.pem"], http="0.0.0.0:0")
     assert "--tls-cert and --tls-key" in start_fails(c)
+
+
+def test_a_token_of_a_project_does_not_see_the_metrics_of_the_cluster(guarded):
+    token = guarded.cli("token", "create", "speech", "--role", "USER", "--project", "speech").stdout.strip().splitlines()[-1]
+    status, text = get(guarded, "/metrics", token)
+    assert status == 403 and "/metrics is about the whole cluster" in text and "speech" in text, (status, text)

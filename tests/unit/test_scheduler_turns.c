@@ -96,6 +96,22 @@ static void a_job_wider_than_its_user_may_have_stops_no_job_of_the_user(void **s
     assert_int_equal(started(b), 2);
 }
 
+static void a_job_wider_than_all_executors_stops_no_job_of_its_user_or_cohort(void **state) {
+    struct bench *b = *state;
+    attach(b, "h", 1, 4, NULL);
+    set_queue(b, "a", NULL, -1, 6);
+    set_queue(b, "lender", "x", 6, -1);
+    set_queue(b, "c", "x", 0, -1);
+    enqueue(b, (struct submitted){ .job = 1, .queue = "a", .user = "ann" });
+    enqueue(b, (struct submitted){ .job = 2, .queue = "a", .user = "ann", .world_size = 6 });
+    enqueue(b, (struct submitted){ .job = 3, .queue = "a", .user = "ann" });
+    assert_int_equal(started(b), 3);
+    enqueue(b, (struct submitted){ .job = 4, .queue = "c" });
+    enqueue(b, (struct submitted){ .job = 5, .queue = "c", .world_size = 6 });
+    enqueue(b, (struct submitted){ .job = 6, .queue = "c" });
+    assert_int_equal(started(b), 6);
+}
+
 static void narrow_jobs_of_a_cohort_do_not_borrow_past_a_wide_one(void **state) {
     struct bench *b = *state;
     attach(b, "h", 1, 16, NULL);
@@ -294,6 +310,7 @@ int main(void) {
         ON_BENCH(a_job_wider_than_its_user_may_have_stops_no_job_of_the_user),
         ON_BENCH(a_placing_looks_at_few_jobs_of_users_that_have_too_many_slots),
         ON_BENCH(narrow_jobs_of_a_cohort_do_not_borrow_past_a_wide_one),
+        ON_BENCH(a_job_wider_than_all_executors_stops_no_job_of_its_user_or_cohort),
         cmocka_unit_test(a_wide_job_waits_at_most_three_times_as_long_as_the_longest_job_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
