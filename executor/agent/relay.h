@@ -68,7 +68,8 @@ void relay_sample(struct relay *r, const Trainyard__V1__MetricRow *row);
 /* From now on nothing is spooled, and a record that waits for space is dropped: the log is about to be removed. */
 void relay_discard(struct relay *r);
 
-/* The data are valid until the relay is used again. False: the spool has refused a record, or dropped records are to be reported: both are in no rest. */
+/* The data are valid until the relay is used again. False: the spool has refused a record, or dropped records are still
+ * to be reported. Neither is in a rest. */
 bool relay_rest(const struct relay *r, struct relay_rest *ret);
 
 /* The newest step in a metric row; -1 before the first row. */
