@@ -96,6 +96,8 @@ status_t rpc_audit(struct rpc_call *c, status_t st, const char *why, struct err 
 void recorded_refusal(struct rpc_call *c, status_t st, const char *why) {
     struct err ignored;
     const bool refused = st == ST_UNAUTHENTICATED || st == ST_PERMISSION_DENIED;
+    if (c->request && c->route->recorded.calls && !c->route->recorded.of_reply)
+        set_object(c, c->request);
     if (refused && c->server->config.audit)
         status_ignore(record(c, st, why, &ignored));
 }

@@ -43,6 +43,7 @@ struct image_box image_crop_draw(const struct data_resized_crop *c, int64_t seed
     struct image_box box;
     for (int i = 0; i < TRIES; i++) {
         uint32_t random[4];
+        _Static_assert(IMAGE_RANDOM_CROP + TRIES <= IMAGE_RANDOM_MIXUP, "the blocks of crops end before mixup's");
         image_random(seed, sample, IMAGE_RANDOM_CROP + (uint32_t)i, random);
         if (draw(c, random, height, width, &box))
             return box;

@@ -1,6 +1,7 @@
 /* A Beta(a, a) number is G / (G + H) of two Gamma(a) numbers. Gamma(a) is Gamma(a + 1) x U^(1/a), with Gamma(a + 1) by
  * Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26 (2000). Logarithms are kept
- * instead of the numbers, because U^(1/a) of a small a is 0 in floating point, and G / (G + H) would have no value. */
+ * instead of the numbers, because U^(1/a) of a small a is 0 in floating point, and G / (G + H) would have no value. For
+ * the same reason they are finite. */
 #include "engine/data/mixup.h"
 
 #include "base/cleanup.h"
@@ -10,6 +11,7 @@
 #include "kernels/normal.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -28,7 +30,7 @@ static double log_gamma(double alpha, int64_t seed, int64_t sample, uint32_t blo
         float normal[2];
         image_random(seed, sample, block + i, random);
         normal2(random, normal);
-        boost = log(open_uniform(random[3])) / alpha;
+        boost = fmax(log(open_uniform(random[3])) / alpha, -DBL_MAX / 4);
         const double x = normal[0], root = 1 + c * x;
         v = root * root * root;
         if (root > 0 && log(open_uniform(random[2])) < 0.5 * x * x + d * (1 - v + log(v)))
@@ -46,7 +48,7 @@ float mixup_share(double alpha, int64_t seed, int64_t sample) {
 
 status_t mixup_open(struct source *s, double alpha, struct err *e) {
     if (!(alpha >= 0 && alpha <= MIXUP_ALPHA_MAX))
-        return err_set(e, ST_INVALID_ARGUMENT, "a mixup of %g is not within %g", alpha, MIXUP_ALPHA_MAX);
+        return err_set(e, ST_INVALID_ARGUMENT, "a mixup of %g is not from 0 to %g", alpha, MIXUP_ALPHA_MAX);
     if (alpha == 0)
         return ST_OK;
     struct source_info *info = &s->info;
@@ -62,7 +64,8 @@ static void mix(float *a, const float *b, float share, int64_t n) {
         a[i] = share * a[i] + (1 - share) * b[i];
 }
 
-/* Each image is still as it was read when the one before it needs it; the last one's partner is read beside them. */
+/* Each image is still as it was read when the one before it needs it. The sample after the last one is read beside
+ * them. */
 static status_t mix_images(const struct source *s, int64_t seed, int64_t first, int B, float *images, struct err *e) {
     const int64_t n = source_elements(s, BATCH_IMAGES);
     CLEANUP(freep) float *after = malloc((size_t)n * sizeof *after);

@@ -2,7 +2,7 @@
  * labelled images: sample i becomes share x (image i) + (1 - share) x (image i + 1), pixel by pixel, after both images
  * were changed at random. Its label keeps the weight `share`; the label of sample i + 1, its partner, gets the rest.
  *
- * The partner is the next sample of the job, across micro-batches, steps and epochs, and the share depends on the seed
+ * Sample i + 1 is the next one of the job, across micro-batches, steps and epochs, and the share depends on the seed
  * and the sample's number only. So a sample is the same in every layout, batch size and resume, and a micro-batch of B
  * samples makes B + 1 images. Private to this folder. */
 #ifndef ENGINE_DATA_MIXUP_H
@@ -20,8 +20,8 @@ MUST_CHECK status_t mixup_open(struct source *s, double alpha, struct err *e);
 /* Of a training sample: drawn from Beta(alpha, alpha), 0 .. 1. alpha > 0. Pure. */
 float mixup_share(double alpha, int64_t seed, int64_t sample);
 
-/* As source_read, of a source with mixup. Validation samples are not mixed: their share is 1, and each is its own
- * partner. */
+/* As source_read, of a source with mixup. Validation samples are not mixed: their share is 1, and their own label is
+ * their partner. */
 MUST_CHECK status_t mixup_read(const struct source *s, enum source_split split, int64_t seed, int64_t first, int B,
                                const struct batch *to, struct err *e);
 

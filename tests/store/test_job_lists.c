@@ -9,22 +9,23 @@
 
 enum { ORDERS = STORE_JOBS_BY_USER + 1, MANY = 100000, PAGE = 100 };
 
-static int64_t job_of(struct fixture *f, const char *name, const char *user, const struct store_job_label *labels,
-                      size_t n_labels) {
-    struct store_job_new job = { .request_id = fixture_request(f),
-                                 .name = name,
-                                 .queue = "default",
-                                 .user = user,
-                                 .labels = labels,
-                                 .n_labels = n_labels,
-                                 .world_size = 1,
-                                 .accelerator = "cpu",
-                                 .spec = "spec",
-                                 .spec_bytes = 4 };
+/* The caller sets what the lists select by. */
+static int64_t create(struct fixture *f, struct store_job_new job) {
     int64_t id;
     bool existed;
+    job.request_id = fixture_request(f);
+    job.queue = "default";
+    job.world_size = 1;
+    job.accelerator = "cpu";
+    job.spec = "spec";
+    job.spec_bytes = 4;
     OK(store_job_create(f->store, f->epoch, &job, &id, &existed, NULL, &e));
     return id;
+}
+
+static int64_t job_of(struct fixture *f, const char *name, const char *user, const struct store_job_label *labels,
+                      size_t n_labels) {
+    return create(f, (struct store_job_new){ .name = name, .user = user, .labels = labels, .n_labels = n_labels });
 }
 
 /* The ids of all pages of `limit` jobs, one after another: "3 2 1". */
@@ -73,18 +74,7 @@ static void labels_and_users_select_jobs(void **state) {
 }
 
 static int64_t job_of_project(struct fixture *f, const char *project) {
-    struct store_job_new job = { .request_id = fixture_request(f),
-                                 .name = "x",
-                                 .queue = "default",
-                                 .project = project,
-                                 .world_size = 1,
-                                 .accelerator = "cpu",
-                                 .spec = "spec",
-                                 .spec_bytes = 4 };
-    int64_t id;
-    bool existed;
-    OK(store_job_create(f->store, f->epoch, &job, &id, &existed, NULL, &e));
-    return id;
+    return create(f, (struct store_job_new){ .name = "x", .project = project });
 }
 
 static void projects_select_jobs(void **state) {

@@ -1,64 +1,16 @@
 /* No job waits for ever because narrower jobs pass it: a job that the limit of its user, the quota of its queue or its
  * cohort keeps back is left what it waits for. The last test drives random queues with endless narrow jobs, and checks
  * the bound of docs/operate.md. A failure prints its seed: TRAINYARD_SEED=n replays it. */
-#include "service/scheduler/explain.h"
-#include "tests/unit/scheduler_bench.h"
+#include "tests/unit/scheduler_queue_bench.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <time.h>
-
-#define NO_LIMITS(queue_name)                                                                                          \
-    .name = (queue_name), .weight = 1, .max_priority = INT_MAX, .quota = { -1, -1 }, .borrow = { -1, -1 },             \
-    .lend = { -1, -1 }, .user_slots = { -1, -1 }
-
-struct submitted {
-    int64_t job;
-    const char *queue, *user;
-    int priority, world_size;
-};
-
-static void enqueue(struct bench *b, struct submitted j) {
-    struct scheduler_job_row row = { .job = j.job,
-                                     .state = JOB_STATE_QUEUED,
-                                     .priority = j.priority,
-                                     .world_size = j.world_size ? j.world_size : 1,
-                                     .no_final_checkpoint = true };
-    snprintf(row.queue, sizeof row.queue, "%s", j.queue);
-    snprintf(row.user, sizeof row.user, "%s", j.user ? j.user : "");
-    tell(b, (struct scheduler_event){ .kind = EV_JOB_SUBMITTED, .row = &row });
-}
 
 static void set_queue(struct bench *b, const char *name, const char *cohort, int quota, int user_slots) {
     struct scheduler_queue queue = { NO_LIMITS(name), .cohort = cohort };
     queue.quota[SCHEDULER_SLOT_CPU] = quota;
     queue.user_slots[SCHEDULER_SLOT_CPU] = user_slots;
     tell(b, (struct scheduler_event){ .kind = EV_QUEUE_SET, .queue = queue });
-}
-
-static int64_t started(const struct bench *b) {
-    const struct scheduler_action *a = find(b, ACT_ATTEMPT_CREATE);
-    return a ? a->job : 0;
-}
-
-/* Ends the job, which runs on host "h"; returns the job that starts on its slots. */
-static int64_t end_job(struct bench *b, int64_t job, int world_size) {
-    struct rank_end ends[16];
-    for (int r = 0; r < world_size; r++)
-        ends[r] = (struct rank_end){ .rank = r, .cause = RANK_END_FINISHED };
-    tell(b, (struct scheduler_event){
-                .kind = EV_PART_ENDED, .executor = "h", .job = job, .attempt = 1, .ends = ends, .n_ends = world_size });
-    const int64_t next = started(b);
-    for (int r = 0; r < world_size; r++)
-        store(b, job, 1, r);
-    return next;
-}
-
-static struct scheduler_reason first_reason(const struct bench *b, int64_t job) {
-    struct scheduler_explanation x;
-    scheduler_explain(b->s, job, b->now, &x);
-    assert_true(x.n_reasons > 0);
-    return x.reasons[0];
 }
 
 static void narrow_jobs_of_a_user_do_not_pass_a_wide_one_of_that_user(void **state) {
@@ -82,9 +34,9 @@ static void narrow_jobs_of_a_user_do_not_pass_a_wide_one_of_that_user(void **sta
     assert_int_equal(started(b), 5);
     enqueue(b, (struct submitted){ .job = 6, .queue = "a", .user = "ann", .priority = 1 });
     assert_int_equal(started(b), 6); /* it is before job 2 */
-    assert_int_equal(end_job(b, 1, 1), 0);
-    assert_int_equal(end_job(b, 6, 1), 2);
-    assert_int_equal(end_job(b, 2, 3), 3);
+    assert_int_equal(end_on(b, "h", 1, 1), 0);
+    assert_int_equal(end_on(b, "h", 6, 1), 2);
+    assert_int_equal(end_on(b, "h", 2, 3), 3);
 }
 
 static void a_job_wider_than_its_user_may_have_stops_no_job_of_the_user(void **state) {
@@ -131,10 +83,10 @@ static void narrow_jobs_of_a_cohort_do_not_borrow_past_a_wide_one(void **state) 
     assert_int_equal(started(b), 4); /* its own quota */
     enqueue(b, (struct submitted){ .job = 5, .queue = "b", .priority = 2 });
     assert_int_equal(started(b), 5); /* it is before job 2 */
-    assert_int_equal(end_job(b, 1, 1), 0);
-    assert_int_equal(end_job(b, 4, 1), 0);
-    assert_int_equal(end_job(b, 5, 1), 2);
-    assert_int_equal(end_job(b, 2, 4), 3);
+    assert_int_equal(end_on(b, "h", 1, 1), 0);
+    assert_int_equal(end_on(b, "h", 4, 1), 0);
+    assert_int_equal(end_on(b, "h", 5, 1), 2);
+    assert_int_equal(end_on(b, "h", 2, 4), 3);
 }
 
 static void a_placing_looks_at_few_jobs_of_users_that_have_too_many_slots(void **state) {
@@ -146,7 +98,7 @@ static void a_placing_looks_at_few_jobs_of_users_that_have_too_many_slots(void *
         enqueue(b, (struct submitted){ .job = id, .queue = "a", .user = id % 2 ? "ann" : "ben" });
     const struct scheduler_effort before = scheduler_effort(b->s);
     for (int64_t round = 0; round < ROUNDS; round++)
-        assert_int_equal(end_job(b, 1 + round, 1), 3 + round); /* the next one of the same user */
+        assert_int_equal(end_on(b, "h", 1 + round, 1), 3 + round); /* the next one of the same user */
     tell(b, (struct scheduler_event){ .kind = EV_JOB_CANCEL, .job = N });
     enqueue(b, (struct submitted){ .job = N + 1, .queue = "a", .user = "eve" });
     assert_int_equal(started(b), N + 1);
@@ -297,7 +249,10 @@ static void a_wide_job_waits_at_most_three_times_as_long_as_the_longest_job_runs
         return;
     }
     for (uint64_t s = 1; s <= 200; s++) {
-        const int64_t waited = run_world(s < 200 ? s : (uint64_t)time(NULL));
+        const uint64_t world = s < 200 ? s : (uint64_t)time(NULL);
+        if (s == 200)
+            print_message("# TRAINYARD_SEED=%llu\n", (unsigned long long)world);
+        const int64_t waited = run_world(world);
         longest = waited > longest ? waited : longest;
     }
     print_message("the longest wait was %.2f times the longest job\n", (double)longest / LONGEST_MS);
