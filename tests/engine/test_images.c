@@ -5,6 +5,7 @@
 #include "engine/data/image_view.h"
 #include "engine/data/loader.h"
 #include "engine/data/resize.h"
+#include "engine/data/sampler.h"
 #include "engine/data/source.h"
 #include "tests/engine/image_files.h"
 
