@@ -102,7 +102,7 @@ def test_the_role_holds_within_the_project(controller, secrets, jobs):  # noqa: 
     def refusals():
         found = json.loads(controller.cli("audit", "--job", job, "--failed", "-o", "json", by_socket=True).stdout)
         return {(x["caller"], x["method"], x["result"]) for x in found.get("entries", [])}
-    wait_until(lambda: ("speech", "CancelJob", "PERMISSION_DENIED") in refusals(), 60, "the entry of the refused call")
+    wait_until(lambda: ("speech", "JobService.CancelJob", "PERMISSION_DENIED") in refusals(), 60, "the entry of the refused call")
     controller.cli("cancel", job, token=secrets["vision"])
     controller.cli("delete", job, token=secrets["vision"])
 
